@@ -1,0 +1,1 @@
+"""Golden baselines: their form, where they are kept, and what may be compared with them."""

@@ -1,0 +1,186 @@
+"""The golden's JSON, made to be read in a diff: every field, and the sums it must keep."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+import pydantic
+
+from harness.acceptance import PromptCounts, measure_acceptance
+from harness.pair.pairfile import DecodeSettings
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "GoldenDocument",
+    "GoldenPrompt",
+    "HistoryEntry",
+    "Noise",
+    "TargetShape",
+    "Totals",
+    "WiringEntry",
+    "dump",
+]
+
+SCHEMA_VERSION: Literal[1] = 1
+
+
+class _Strict(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+Count = pydantic.NonNegativeInt
+
+
+class TargetShape(_Strict):
+    """What makes a target another target."""
+
+    architecture: str
+    num_layers: int
+    hidden_size: int
+    vocab_size: int
+
+
+class WiringEntry(_Strict):
+    """The ids as written, what they meant, and what was captured."""
+
+    ids: list[int]
+    ids_key: str
+    trained_as: str
+    served_by: str | None
+    boundaries: list[int]
+
+
+class GoldenPrompt(_Strict):
+    """One prompt's counts.
+
+    Attributes:
+        tokens: Prompt tokens.
+        output: Tokens of continuation.
+        histogram: Rounds by accepted count.
+        eos_round: `[proposed, accepted]` of the round that ended the text.
+        hits: Per step, positions at which the teacher-forced draft was right.
+        positions: Per step, positions asked about.
+    """
+
+    id: str
+    category: str
+    hash: str
+    tokens: pydantic.PositiveInt
+    output: Count
+    histogram: list[Count]
+    eos_round: tuple[Count, Count] | None = None
+    hits: list[Count] | None = None
+    positions: list[Count] | None = None
+
+    def counts(self) -> PromptCounts:
+        """Return the counts as acceptance takes them."""
+        return PromptCounts(
+            self.id,
+            tuple(self.histogram),
+            None if self.hits is None else tuple(self.hits),
+            None if self.positions is None else tuple(self.positions),
+        )
+
+
+class Noise(_Strict):
+    """What rounding alone changes, measured when the golden was recorded.
+
+    Attributes:
+        positions: Positions compared, over all disturbed copies.
+        changed: How many of them proposed another chain.
+        likelihood: Greatest absolute change of the mean log-probability, in nats.
+        how: The disturbed copies.
+    """
+
+    positions: Count
+    changed: Count
+    likelihood: pydantic.NonNegativeFloat
+    how: str
+
+
+class Totals(_Strict):
+    """Sums over the prompts, and the rates that follow from them."""
+
+    prompts: Count
+    rounds: Count
+    accepted: Count
+    proposed: Count
+    rate: float
+    length: float
+
+
+class HistoryEntry(_Strict):
+    """An earlier record's totals, kept so that a floor that creeps down shows."""
+
+    recorded_at: str
+    reason: str
+    floor: float
+    rate: float
+    length: float
+    prompts: Count
+
+
+class GoldenDocument(_Strict):
+    """A golden baseline; its tensors stand beside it, under the name of their own hash."""
+
+    schema_version: Literal[1]
+    pair: str
+    recorded_at: str
+    reason: str
+    engine: str
+    device: str
+    dtype: str
+    floor: float = pydantic.Field(ge=0, le=1)
+    target: TargetShape
+    wiring: WiringEntry
+    decode: dict[str, Any]
+    versions: dict[str, str]
+    machine: dict[str, str]
+    commit: str | None
+    hashes: dict[str, str]
+    totals: Totals
+    noise: dict[str, Noise]
+    prompts: list[GoldenPrompt]
+    tensors: str = pydantic.Field(pattern=r"^[0-9a-f]{64}\.safetensors$")
+    history: list[HistoryEntry]
+
+    @pydantic.field_validator("decode")
+    @classmethod
+    def _known_settings(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if DecodeSettings.model_validate(value).comparable() != value:
+            raise ValueError("not the settings of a decoder, all of them")
+        return value
+
+    @pydantic.model_validator(mode="after")
+    def _adds_up(self) -> GoldenDocument:
+        ids = [prompt.id for prompt in self.prompts]
+        repeated = sorted({name for name in ids if ids.count(name) > 1})
+        if repeated:
+            raise ValueError(f"the prompt {repeated[0]!r} stands twice")
+        steps = self.decode["num_steps"]
+        for prompt in self.prompts:
+            for name in ("histogram", "hits", "positions"):
+                values = getattr(prompt, name)
+                length = steps + 1 if name == "histogram" else steps
+                if values is not None and len(values) != length:
+                    raise ValueError(f"prompt {prompt.id!r} has {len(values)} entries in {name}, not {length}")
+        acceptance = measure_acceptance(prompt.counts() for prompt in self.prompts)
+        for name in ("prompts", "rounds", "accepted", "proposed", "rate", "length"):
+            stated, summed = getattr(self.totals, name), getattr(acceptance, name)
+            if summed is None or abs(stated - summed) > 1e-9:
+                raise ValueError(f"totals.{name} is {stated}, but the prompts' counts give {summed}")
+        return self
+
+
+def dump(document: GoldenDocument) -> bytes:
+    """Return the document's JSON: one line a prompt, one key a line elsewhere."""
+    body = document.model_dump(mode="json")
+    rows = {"prompts": body["prompts"], "history": body["history"]}
+    for name in rows:
+        body[name] = f"@{name}@"
+    text = json.dumps(body, indent=2, ensure_ascii=False)
+    for name, entries in rows.items():
+        lines = ",\n    ".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
+        text = text.replace(f'"@{name}@"', f"[\n    {lines}\n  ]" if entries else "[]", 1)
+    return (text + "\n").encode()

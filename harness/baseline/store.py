@@ -1,0 +1,218 @@
+"""Where goldens are kept, and how they are read and written without ever leaving a broken one.
+
+`golden/<pair>/<engine>-<device>-<dtype>.json` names its tensors, `<sha256>.safetensors` beside it. Written: the new
+tensors first, then the JSON by rename, then the old tensors are removed. A crash at any moment leaves a valid golden.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pydantic
+import safetensors
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from harness.baseline.schema import SCHEMA_VERSION, GoldenDocument, dump
+from harness.errors import InputError
+from harness.files import hash_file, read_json_object, write_atomically
+from harness.pair.builtin import builtin_root
+from harness.pair.pair import Pair
+
+__all__ = ["DEFAULT_CLASS", "Golden", "GoldenTensors", "find_golden", "golden_folder", "load_golden", "save_golden"]
+
+DEFAULT_CLASS = "reference-cpu-float32"
+
+
+@dataclass(frozen=True)
+class GoldenTensors:
+    """What is kept per prompt beside the counts.
+
+    Attributes:
+        text: int32 [L]: the continuation.
+        proposals: int32 [n, k]: the chain at every position at which a round could start.
+        logprobs: float32 [n, k]: log-probability of the text's token by step, NaN outside the position set.
+    """
+
+    text: NDArray[np.int32]
+    proposals: NDArray[np.int32] | None
+    logprobs: NDArray[np.float32] | None
+
+
+@dataclass(frozen=True)
+class Golden:
+    """A golden baseline, read and checked."""
+
+    file: Path
+    document: GoldenDocument
+    tensors: dict[str, GoldenTensors]
+
+    @property
+    def device_class(self) -> str:
+        """The class it was recorded on: engine, device, dtype."""
+        return self.file.stem
+
+
+def golden_folder(pair: Pair, *, for_writing: bool = False) -> Path | None:
+    """Return the folder that holds, or would hold, the pair's goldens.
+
+    It is the pair file's `golden` key, else the nearest `golden/` upward from the pair file, else the built-in one; to
+    write, else beside the pair file.
+    """
+    if pair.settings.golden is not None:
+        return pair.file.parent / Path(pair.settings.golden).expanduser() / pair.name
+    start = pair.file.resolve().parent
+    for folder in (start, *start.parents):
+        candidate = folder / "golden"
+        if candidate.is_dir() and (for_writing or (candidate / pair.name).is_dir()):
+            return candidate / pair.name
+    if for_writing:
+        return start / "golden" / pair.name
+    candidate = builtin_root() / "golden" / pair.name
+    return candidate if candidate.is_dir() else None
+
+
+def find_golden(pair: Pair, device_class: str) -> Path:
+    """Return the golden to compare with: of the run's own class, else of the reference on a CPU in float32.
+
+    Raises:
+        InputError: There is none.
+    """
+    folder = golden_folder(pair)
+    for name in (device_class, DEFAULT_CLASS):
+        if folder is not None and (folder / f"{name}.json").is_file():
+            return folder / f"{name}.json"
+    raise InputError(
+        "the pair has no golden",
+        file=folder or pair.file,
+        key=None if folder else "golden",
+        expected=" or ".join(dict.fromkeys((f"{device_class}.json", f"{DEFAULT_CLASS}.json"))),
+        next_step=f"harness record {pair.file}",
+    )
+
+
+def load_golden(file: Path) -> Golden:
+    """Read a golden and check everything in it that can be checked without a model.
+
+    Raises:
+        InputError: It is missing, of another schema, does not add up, or its tensors are not the ones it names.
+    """
+    raw = read_json_object(file, what="golden", next_step="restore it from version control")
+    if raw.get("schema_version") != SCHEMA_VERSION:
+        raise InputError(
+            "the golden has another schema",
+            file=file,
+            key="schema_version",
+            found=repr(raw.get("schema_version")),
+            expected=SCHEMA_VERSION,
+            next_step="record it again with this version of the harness",
+        )
+    try:
+        # Strict JSON mode: a count written as text is an error, a list is still a tuple.
+        document = GoldenDocument.model_validate_json(json.dumps(raw))
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        problem = first["msg"].removeprefix("Value error, ")
+        key = ".".join(str(part) for part in first["loc"])
+        raise InputError(
+            f"the golden is not usable: {problem}",
+            file=file,
+            key=key or None,
+            next_step="restore it from version control, or remove it and record it anew",
+        ) from None
+    return Golden(file, document, _load_tensors(file.parent / document.tensors, document))
+
+
+def _load_tensors(file: Path, document: GoldenDocument) -> dict[str, GoldenTensors]:
+    advice = "restore it from version control, or remove the golden and record it anew"
+    try:
+        found = hash_file(file)
+    except OSError as error:
+        raise InputError(
+            "the golden's tensors cannot be read", file=file, found=error.strerror, next_step=advice
+        ) from None
+    if found != file.stem:
+        raise InputError(
+            "the golden's tensors are not the ones that were recorded",
+            file=file,
+            found=f"SHA-256 {found[:16]}…",
+            expected=f"{file.stem[:16]}…, as the file's name says",
+            next_step=advice,
+        )
+    try:
+        arrays = safetensors.numpy.load_file(file)
+        return _split(arrays, document)
+    except (safetensors.SafetensorError, KeyError, ValueError) as error:
+        raise InputError("the golden's tensors are not usable", file=file, found=str(error), next_step=advice) from None
+
+
+def _split(arrays: dict[str, NDArray[np.generic]], document: GoldenDocument) -> dict[str, GoldenTensors]:
+    """Cut the flat arrays into each prompt's part."""
+    starts = arrays["starts"]
+    if len(starts) != len(document.prompts):
+        raise ValueError(f"{len(starts)} prompts in the tensors, {len(document.prompts)} in the JSON")
+    text_ends = np.cumsum([prompt.output for prompt in document.prompts])
+    start_ends = np.cumsum(starts)
+    if len(arrays["texts"]) != text_ends[-1]:
+        raise ValueError("the texts' lengths differ from the JSON's")
+    texts = np.split(arrays["texts"].astype(np.int32), text_ends[:-1])
+    parts = {
+        name: np.split(arrays[name], start_ends[:-1]) if name in arrays else None for name in ("proposals", "logprobs")
+    }
+    result = {}
+    for index, prompt in enumerate(document.prompts):
+        proposals, logprobs = (part[index] if part is not None else None for part in parts.values())
+        result[prompt.id] = GoldenTensors(
+            texts[index],
+            None if proposals is None else proposals.astype(np.int32),
+            None if logprobs is None else logprobs.astype(np.float32),
+        )
+    return result
+
+
+def pack_tensors(parts: Iterable[GoldenTensors]) -> bytes:
+    """Return the safetensors bytes of all prompts' tensors, in the JSON's order."""
+    rows = list(parts)
+    arrays: dict[str, NDArray[np.generic]] = {"texts": np.concatenate([row.text for row in rows]).astype(np.int32)}
+    proposals = [row.proposals for row in rows if row.proposals is not None]
+    logprobs = [row.logprobs for row in rows if row.logprobs is not None]
+    arrays["starts"] = np.array([0 if row.proposals is None else len(row.proposals) for row in rows], np.int32)
+    if proposals:
+        arrays["proposals"] = np.concatenate(proposals).astype(np.int32)
+    if logprobs:
+        arrays["logprobs"] = np.concatenate(logprobs).astype(np.float32)
+    return bytes(safetensors.numpy.save(arrays))
+
+
+def tensors_name(data: bytes) -> str:
+    """Return the file name of a golden's tensors."""
+    return f"{hashlib.sha256(data).hexdigest()}.safetensors"
+
+
+def save_golden(file: Path, document: GoldenDocument, tensors: bytes) -> None:
+    """Write a golden in the order that a crash cannot break.
+
+    Raises:
+        InputError: The folder cannot be written.
+    """
+    write_atomically(file.parent / document.tensors, tensors)
+    write_atomically(file, dump(document))
+    _remove_unused(file.parent)
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove tensors that no golden of the folder names; keep all where one of its JSONs cannot be read."""
+    used = set()
+    for other in folder.glob("*.json"):
+        try:
+            used.add(read_json_object(other, what="golden").get("tensors"))
+        except InputError:
+            return
+    for file in folder.glob("*.safetensors"):
+        if file.name not in used:
+            file.unlink(missing_ok=True)

@@ -1,0 +1,242 @@
+"""Measure, check, record: the one path that the command line and the pytest plugin call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from harness.acceptance import Acceptance, counts_of, loop_share, measure_acceptance
+from harness.baseline.comparable import require_comparable
+from harness.baseline.provenance import pair_hashes
+from harness.baseline.store import Golden, find_golden, load_golden
+from harness.detectors import Context, Finding, State, run_detectors
+from harness.engines.base import Progress, find_engine, split_engine
+from harness.errors import InputError
+from harness.gate import exit_code, verdict
+from harness.pair.pair import Pair, load_pair, load_prompts
+from harness.pair.pairfile import Dtype
+from harness.pair.prompts import Prompt
+from harness.record import PromptRecord, Run
+
+__all__ = ["CheckResult", "Measurement", "check", "looping", "measure", "prepare", "require_finite"]
+
+_SILENT = Progress()
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A pair's rates, without a verdict.
+
+    Attributes:
+        pair: The pair.
+        run: What the engine returned.
+        seconds: Wall-clock time, loading included.
+    """
+
+    pair: Pair
+    run: Run
+    seconds: float
+
+    @property
+    def acceptance(self) -> Acceptance:
+        """Acceptance over all prompts."""
+        return measure_acceptance(counts_of(record) for record in self.run.records)
+
+    def by_category(self) -> dict[str, Acceptance]:
+        """Return the acceptance of each category of prompts."""
+        categories = sorted({record.category for record in self.run.records})
+        return {
+            name: measure_acceptance(counts_of(record) for record in self.run.records if record.category == name)
+            for name in categories
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object printed by `--json`."""
+        return {
+            "pair": self.pair.name,
+            "engine": self.run.describe(),
+            "boundaries": list(self.pair.boundaries),
+            "acceptance": self.acceptance.to_dict(),
+            "categories": {name: value.to_dict() for name, value in self.by_category().items()},
+            "loops": looping(self.run.records),
+            "seconds": round(self.seconds, 3),
+        }
+
+
+# Share of repeated 8-grams above which a continuation counts as a loop.
+_LOOP_LIMIT = 0.5
+
+
+def looping(records: Sequence[PromptRecord]) -> list[str]:
+    """Return the ids of prompts whose continuation is a loop, which inflates acceptance."""
+    return [record.id for record in records if loop_share(record.output_ids) > _LOOP_LIMIT]
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """A pair gated against its golden.
+
+    Attributes:
+        measurement: The rates.
+        golden: What they were compared with.
+        findings: Each detector's answer, in the pipeline's order.
+        notes: What is worth telling and decides nothing.
+    """
+
+    measurement: Measurement
+    golden: Golden
+    findings: Mapping[str, Finding]
+    notes: tuple[str, ...]
+
+    @property
+    def pair(self) -> Pair:
+        """The pair."""
+        return self.measurement.pair
+
+    @property
+    def verdict(self) -> State:
+        """The verdict over all detectors."""
+        states = [finding.state for finding in self.findings.values()]
+        return verdict(states, strict=self.pair.settings.gate.strict)
+
+    @property
+    def exit_code(self) -> int:
+        """The command line's status."""
+        return exit_code(self.verdict, strict=self.pair.settings.gate.strict)
+
+    @property
+    def drop(self) -> dict[str, Any] | None:
+        """The drop of the acceptance rate with its bounds."""
+        drop = self.findings["acceptance"].figures.get("drop")
+        return dict(drop) if drop else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object printed by `--json`."""
+        body = self.measurement.to_dict()
+        seconds = body.pop("seconds")
+        return {
+            "verdict": str(self.verdict),
+            **body,
+            "detectors": {name: finding.to_dict() for name, finding in self.findings.items()},
+            "drop": self.drop,
+            "golden": str(self.golden.file),
+            "notes": list(self.notes),
+            "seconds": seconds,
+        }
+
+
+def prepare(
+    name: str | Path,
+    *,
+    engine: str | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+    num_steps: int | None = None,
+) -> Pair:
+    """Read a pair and apply the command line's choices.
+
+    Raises:
+        InputError: The pair or a choice cannot be used.
+    """
+    pair = load_pair(name)
+    if num_steps is not None:
+        pair = pair.with_steps(num_steps)
+    if dtype is not None and dtype not in get_args(Dtype):
+        raise InputError("no such dtype", key="dtype", found=dtype, expected=" or ".join(get_args(Dtype)))
+    changes = {"name": engine, "dtype": dtype, "device": device}
+    pair = pair.with_engine(**{key: value for key, value in changes.items() if value is not None})
+    split_engine(pair.settings.engine.name)
+    return pair
+
+
+def measure(pair: Pair, *, prompts: str | None = None, progress: Progress = _SILENT) -> Measurement:
+    """Measure a pair's acceptance on text that it decodes itself.
+
+    Args:
+        pair: The pair.
+        prompts: `--prompts`: the first N, or ids separated by commas; all where it is `None`.
+        progress: Where to tell how far it is.
+
+    Raises:
+        HarnessError: The pair cannot be run as stated.
+    """
+    start = time.perf_counter()
+    run = find_engine(pair.settings.engine.name).run(pair, load_prompts(pair, prompts), None, progress)
+    require_finite(pair, run.records)
+    return Measurement(pair, run, time.perf_counter() - start)
+
+
+def check(pair: Pair, *, prompts: str | None = None, progress: Progress = _SILENT) -> CheckResult:
+    """Measure a pair and gate it against its golden.
+
+    Args:
+        pair: The pair.
+        prompts: `--prompts`: the first N, or ids separated by commas; all where it is `None`.
+        progress: Where to tell how far it is.
+
+    Raises:
+        HarnessError: The pair cannot be run as stated, or there is no golden it could be compared with.
+    """
+    start = time.perf_counter()
+    engine, mode = split_engine(pair.settings.engine.name)
+    device = pair.settings.engine.device.partition(":")[0]
+    golden = load_golden(find_golden(pair, f"{engine}-{device}-{pair.settings.engine.dtype}"))
+    chosen = load_prompts(pair, prompts)
+    require_comparable(golden, pair, chosen, subset=prompts is not None)
+    texts = {prompt.id: _text(golden, prompt) for prompt in chosen} if mode == "replay" else None
+    run = find_engine(pair.settings.engine.name).run(pair, chosen, texts, progress)
+    require_finite(pair, run.records)
+    context = Context(pair, run, golden)
+    findings = run_detectors(context)
+    return CheckResult(Measurement(pair, run, time.perf_counter() - start), golden, findings, _notes(context))
+
+
+def _text(golden: Golden, prompt: Prompt) -> tuple[int, ...]:
+    return tuple(int(token) for token in golden.tensors[prompt.id].text)
+
+
+def require_finite(pair: Pair, records: Sequence[PromptRecord]) -> None:
+    """Refuse NaN: its argmax always agrees, and acceptance would look perfect."""
+    for record in records:
+        if record.hits is None or record.logprobs is None:
+            continue
+        # Replay writes NaN outside the position set and minus infinity for whatever was computed and is not finite.
+        if bool(np.isinf(record.logprobs).any()):
+            raise InputError(
+                "the pair computes values that are not finite",
+                file=pair.file,
+                key=f"prompt {record.id!r}",
+                expected="finite log-probabilities",
+                next_step='try engine.dtype = "float32"; float16 overflows first',
+            )
+
+
+def _notes(context: Context) -> tuple[str, ...]:
+    """Tell what the comparison crosses and what has changed since the golden was recorded."""
+    notes = []
+    if not context.same_class:
+        notes.append(
+            f"the golden was recorded on {context.golden.device_class}, this run is {context.run.device_class}: "
+            f"compared with the margin of {context.pair.settings.gate.margin:.3f}"
+        )
+    if context.pair.settings.gate.floor < context.golden.document.floor:
+        notes.append(
+            f"the pair file's floor {context.pair.settings.gate.floor:.2f} is lower than the recorded "
+            f"{context.golden.document.floor:.2f}, which holds until the golden is recorded again with a reason"
+        )
+    return (*notes, *changed_files(context.pair, context.golden))
+
+
+def changed_files(pair: Pair, golden: Golden) -> list[str]:
+    """Tell which of the pair's files are not the ones that the golden was recorded with."""
+    now = pair_hashes(pair)
+    return [
+        f"{name} has changed since the golden was recorded"
+        for name, value in golden.document.hashes.items()
+        if now.get(name) != value
+    ]

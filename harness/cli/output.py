@@ -1,0 +1,81 @@
+"""What the command line prints: reports and JSON on stdout, progress and errors on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from harness.engines.base import Progress
+
+__all__ = ["fail", "note", "print_json", "print_report", "progress", "usage_message"]
+
+
+def print_json(body: dict[str, Any]) -> None:
+    """Print one JSON object; a number that JSON cannot say becomes null."""
+    print(json.dumps(_finite(body), ensure_ascii=False, indent=2, allow_nan=False))  # noqa: T201
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_report(report: RenderableType, seconds: float) -> None:
+    """Print a report for a person, with its time."""
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    console.print(report)
+    console.print(f"{seconds:.1f} s", style="dim")
+
+
+def note(text: str) -> None:
+    """Print one line on stderr."""
+    print(text, file=sys.stderr)  # noqa: T201
+
+
+@contextlib.contextmanager
+def progress(*, quiet: bool) -> Iterator[Progress]:
+    """Show a progress bar on stderr while the block runs; none where stderr is no terminal or JSON is asked for."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    from harness.engines.base import Progress
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        tasks: list[Any] = [bar.add_task("loading", total=None)]
+
+        def begin(what: str, total: int) -> None:
+            bar.remove_task(tasks.pop())
+            tasks.append(bar.add_task(what, total=total))
+
+        yield Progress(begin, lambda count: bar.advance(tasks[-1], count))
+
+
+def fail(text: str, details: dict[str, Any], status: int, *, as_json: bool) -> int:
+    """Print an error, as one paragraph on stderr and, where asked, as one JSON object on stdout."""
+    note(f"error: {text}")
+    if as_json:
+        print_json({"error": {"message": text, "exit_code": status, **details}})
+    return status
+
+
+def usage_message(error: Exception) -> str | None:
+    """Return the message of a usage error of the option parser, `None` for any other error."""
+    format_message = getattr(error, "format_message", None)
+    if format_message is None or not hasattr(error, "exit_code"):
+        return None
+    return f"{format_message()} Next: see --help."

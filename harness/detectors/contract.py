@@ -1,0 +1,72 @@
+"""Contract: what the files say, without a forward. Ids by training and by serving, and the vocabulary maps."""
+
+from __future__ import annotations
+
+import torch
+
+from harness.detectors.base import Context, Finding, State
+from harness.models.draft_weights import vocabulary_map
+from harness.pair.pair import Pair
+
+__all__ = ["broken_contract", "detect"]
+
+
+def detect(context: Context) -> Finding:
+    """Say what would run and be wrong; tell what differs from the golden, which decides nothing."""
+    problems = broken_contract(context.pair)
+    wiring = context.pair.wiring
+    figures = {
+        "boundaries": list(wiring.served.boundaries),
+        "trained_as": wiring.trained.convention,
+        "served_by": context.pair.settings.served_by,
+        "problems": problems,
+    }
+    notes = _differences(context)
+    if problems:
+        return Finding(State.REGRESSION, problems[0], figures, notes)
+    ids, convention = list(wiring.trained.ids), wiring.trained.convention
+    message = f"boundaries {list(wiring.served.boundaries)}, ids {ids} read as {convention}"
+    return Finding(State.PASS, message, figures, notes)
+
+
+def broken_contract(pair: Pair) -> list[str]:
+    """Return what in a pair's files would run and be wrong."""
+    problems = []
+    wiring, draft = pair.wiring, pair.draft
+    if not wiring.agree:
+        problems.append(
+            f"{draft.ids_key} = {list(wiring.trained.ids)} in {draft.config_file} was trained as boundaries "
+            f"{list(wiring.trained.boundaries)} ({wiring.trained.convention}); {wiring.served.convention} serves "
+            f"{list(wiring.served.boundaries)} ({wiring.served.rule})"
+        )
+    maps = vocabulary_map(draft)
+    if maps is None:
+        return problems
+    d2t, t2d = maps
+    reachable = torch.zeros_like(t2d)
+    targets = torch.arange(len(d2t)) + d2t
+    reachable[targets] = True
+    if int(reachable.sum()) != len(d2t):
+        problems.append(
+            f"d2t in {draft.path} gives {len(d2t)} draft tokens only {int(reachable.sum())} different target tokens"
+        )
+    if int(t2d.sum()) != draft.draft_vocab_size:
+        problems.append(
+            f"t2d in {draft.path} marks {int(t2d.sum())} tokens, draft_vocab_size is {draft.draft_vocab_size}"
+        )
+    elif not torch.equal(reachable, t2d):
+        wrong = int((reachable != t2d).sum())
+        problems.append(f"t2d and d2t in {draft.path} disagree on {wrong} target tokens")
+    return problems
+
+
+def _differences(context: Context) -> tuple[str, ...]:
+    """Tell what differs from the golden's record. Hashes explain and never decide."""
+    document, wiring = context.golden.document, context.pair.wiring
+    notes = []
+    if list(wiring.served.boundaries) != document.wiring.boundaries:
+        notes.append(
+            f"boundaries {list(wiring.served.boundaries)} are captured, {document.wiring.boundaries} were when the "
+            f"golden was recorded ({context.pair.draft.ids_key} = {list(wiring.served.ids)}, was {document.wiring.ids})"
+        )
+    return tuple(notes)

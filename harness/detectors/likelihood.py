@@ -1,0 +1,59 @@
+"""Likelihood: the draft's mean log-probability of the golden tokens, at fixed positions, paired by prompt."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.detectors.base import Context, Finding, State
+from harness.statistics import Interval, paired_mean
+
+__all__ = ["detect"]
+
+
+def detect(context: Context) -> Finding:
+    """Compare the teacher-forced log-probability of the golden tokens, all steps together, and step by step."""
+    rows = [
+        (record.logprobs, tensors.logprobs)
+        for record, _, tensors in context.pairs()
+        if record.logprobs is not None and tensors.logprobs is not None
+    ]
+    if not rows:
+        return Finding(State.NOT_APPLICABLE, "this engine or golden has no log-probabilities")
+    overall = _loss(rows, slice(None), context.alpha)
+    if overall is None:
+        return Finding(State.NOT_MEASURED, "no position of the golden's set was measured")
+    k = rows[0][1].shape[1]
+    noise = context.noise
+    figures = {
+        "loss": overall.to_dict(),
+        "steps": [
+            None if step is None else step.estimate for step in (_loss(rows, i, context.alpha) for i in range(k))
+        ],
+        "positions": int(sum(np.isfinite(golden).sum() for _, golden in rows)),
+        "prompts": overall.prompts,
+        "noise_floor": None if noise is None else noise.likelihood,
+    }
+    text = f"{-overall.estimate:+.4f} nats a token [{-overall.high:+.4f}, {-overall.low:+.4f}]"
+    if not np.isfinite(overall.estimate):
+        return Finding(State.CHANGED, "the draft's log-probabilities are not finite", figures)
+    if noise is None:
+        return Finding(State.NOT_APPLICABLE, f"{text}; no noise floor is known for {context.run.dtype}", figures)
+    if overall.low > noise.likelihood:
+        return Finding(State.CHANGED, f"{text}: the draft finds the golden text less likely", figures)
+    if overall.high < -noise.likelihood:
+        return Finding(
+            State.CHANGED, f"{text}: the draft finds the golden text likelier; re-record the golden", figures
+        )
+    if abs(overall.estimate) <= noise.likelihood:
+        text = f"unchanged ({text}, rounding up to {noise.likelihood:.1e})"
+    return Finding(State.PASS, text, figures)
+
+
+def _loss(rows: list[tuple[np.ndarray, np.ndarray]], step: int | slice, alpha: float) -> Interval | None:
+    """Return the mean loss of log-probability over the golden's positions of a step, or of all."""
+    losses, counts = [], []
+    for ours, golden in rows:
+        chosen = np.isfinite(golden[:, step])
+        losses.append(float((golden[:, step][chosen].astype(np.float64) - ours[:, step][chosen]).sum()))
+        counts.append(int(chosen.sum()))
+    return paired_mean(losses, counts, alpha)

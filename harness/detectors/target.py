@@ -1,0 +1,50 @@
+"""Target: does the target itself still choose the golden text?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.detectors.base import Context, Finding, State
+
+__all__ = ["NEAR_TIE", "detect"]
+
+# Greatest gap between the two highest logits, relative to the spread of logits near 10, that rounding can turn over,
+# by dtype. A gap above it cannot come from another kernel of the same precision.
+NEAR_TIE = {"float64": 1e-9, "float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
+
+
+def detect(context: Context) -> Finding:
+    """Compare the target's argmax along the golden text.
+
+    On the golden's own class, a disagreement beyond a near-tie is a change that every later finding may follow from. On
+    another class or dtype it is told and decides nothing.
+    """
+    checks = [record.target for record in context.run.records]
+    known = [check for check in checks if check is not None]
+    if not known:
+        return Finding(State.NOT_APPLICABLE, "this engine decodes a text of its own")
+    agrees = np.concatenate([check.agrees for check in known])
+    gaps = np.concatenate([check.gaps for check in known])
+    if len(agrees) == 0:
+        return Finding(State.NOT_MEASURED, "no position of the golden text was compared")
+    tolerance = NEAR_TIE[context.run.dtype]
+    drifted = int((~agrees & ~(gaps <= tolerance)).sum())
+    near_ties = int((~agrees).sum()) - drifted
+    prompts = sum(bool((~check.agrees & ~(check.gaps <= tolerance)).any()) for check in known)
+    figures = {
+        "positions": len(agrees),
+        "drifted": drifted,
+        "near_ties": near_ties,
+        "prompts": prompts,
+        "greatest_gap": float(gaps.max()),
+        "tolerance": tolerance,
+        "decides": context.same_class,
+    }
+    if drifted == 0:
+        text = f"chooses the golden text at all {len(agrees)} positions"
+        return Finding(State.PASS, text + (f" but {near_ties} near-ties" if near_ties else ""), figures)
+    text = f"target drift: chooses another token at {drifted} of {len(agrees)} positions, in {prompts} prompts"
+    if context.same_class:
+        return Finding(State.CHANGED, text, figures)
+    text += f" (golden of {context.golden.device_class}: told, decides nothing)"
+    return Finding(State.PASS, text, figures)

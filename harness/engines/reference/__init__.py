@@ -1,0 +1,1 @@
+"""The reference engine: a transformers target with the harness' own draft module."""

@@ -1,0 +1,132 @@
+"""Sequential speculative decoding of many prompts together, each row at its own position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from harness.engines.reference.batches import batches, pad
+from harness.engines.reference.draft_cache import DraftCache
+from harness.engines.reference.rounds import Limits, RoundCounter
+from harness.engines.reference.sequential import Decoded, decode_one, to_record
+from harness.engines.reference.slots import SlotCache
+from harness.models.draft import Eagle3Draft
+from harness.models.target import Target
+from harness.pair.prompts import Prompt
+from harness.record import PromptRecord
+
+__all__ = ["batched", "decode_batch"]
+
+
+def batched(
+    target: Target,
+    draft: Eagle3Draft,
+    boundaries: tuple[int, ...],
+    prompts: Sequence[Prompt],
+    limits: Limits,
+    advance: Callable[[int], None] = lambda _: None,
+) -> list[PromptRecord]:
+    """Decode prompts speculatively in batches; arguments and result as `sequential`'s.
+
+    A target with windowed attention is decoded one prompt at a time.
+    """
+    records: list[PromptRecord | None] = [None] * len(prompts)
+    lengths = [len(prompt.ids) + limits.text_length for prompt in prompts]
+    for rows in batches(lengths, (limits.num_steps + 1) * target.spec.vocab_size):
+        ids = [prompts[row].ids for row in rows]
+        if target.full_attention:
+            decoded = decode_batch(target, draft, boundaries, ids, limits)
+        else:
+            decoded = [decode_one(target, draft, boundaries, prompt, limits) for prompt in ids]
+        for row, result in zip(rows, decoded, strict=True):
+            records[row] = to_record(prompts[row], result)
+        advance(len(rows))
+    return [record for record in records if record is not None]
+
+
+@torch.inference_mode()
+def decode_batch(
+    target: Target,
+    draft: Eagle3Draft,
+    boundaries: tuple[int, ...],
+    prompts: Sequence[Sequence[int]],
+    limits: Limits,
+) -> list[Decoded]:
+    """Decode a batch of prompts speculatively; a row that has finished idles at its last position."""
+    steps, device = limits.num_steps, target.device
+    lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+    ids = pad(prompts, device)
+    capacity = ids.shape[1] + limits.text_length + steps + 1
+    cache = SlotCache(target.spec.num_layers, len(prompts), capacity)
+    draft_cache = DraftCache(draft, len(prompts), capacity)
+    positions = torch.arange(ids.shape[1], device=device).expand_as(ids)
+    with target.capture(boundaries) as capture:
+        mask = cache.at(positions, target.dtype)
+        keep = ids.shape[1] - int(lengths.min()) + 1
+        predicted = target.forward(ids, cache=cache, mask=mask, positions=positions, keep=keep).argmax(-1)
+        bonus = torch.gather(predicted, 1, (lengths - 1 - (ids.shape[1] - keep))[:, None])
+        results = [Decoded([token], RoundCounter(limits)) for token in bonus[:, 0].tolist()]
+        # The token after each position; past a row's end it is padding, and its key is written over later.
+        following = torch.cat((ids[:, 1:], ids[:, :1]), dim=1).scatter(1, lengths[:, None] - 1, bonus)
+        states, added = capture.concatenated(), lengths
+        while any(result.going() for result in results):
+            chain = _propose(draft, draft_cache, following, states, positions, added, steps)
+            start = torch.gather(positions, 1, added[:, None] - 1) + 1
+            verified = torch.cat((bonus, chain), dim=1)
+            positions = start + torch.arange(steps + 1, device=device)
+            mask = cache.at(positions, target.dtype)
+            predicted = target.forward(verified, cache=cache, mask=mask, positions=positions).argmax(-1)
+            accepted = _verify(results, chain, predicted)
+            going = torch.tensor([result.going() for result in results], device=device)
+            bonus = torch.gather(predicted, 1, accepted[:, None])
+            following = torch.cat((chain, bonus), dim=1).scatter(1, accepted[:, None], bonus)
+            states = capture.concatenated()
+            added = accepted + 1
+            # A finished row repeats its last round, within the cache's capacity.
+            positions = torch.where(going[:, None], positions, positions - added[:, None])
+    return results
+
+
+def _verify(results: list[Decoded], chain: Tensor, predicted: Tensor) -> Tensor:
+    """Give each unfinished row its round; return the accepted counts, int64 [B]."""
+    accepted = [
+        result.verify(proposed, tokens) if result.going() else 0
+        for result, proposed, tokens in zip(results, chain.tolist(), predicted.tolist(), strict=True)
+    ]
+    return torch.tensor(accepted, device=chain.device)
+
+
+def _propose(
+    draft: Eagle3Draft,
+    cache: DraftCache,
+    following: Tensor,
+    states: Tensor,
+    positions: Tensor,
+    added: Tensor,
+    steps: int,
+) -> Tensor:
+    """Extend the draft with target states and propose a chain in each row.
+
+    Args:
+        draft: The draft.
+        cache: Its cache.
+        following: int64 [B, T]: the token after each new position.
+        states: Concatenated boundaries [B, T, W].
+        positions: int64 [B, T].
+        added: int64 [B]: how many of the T positions are real in each row.
+        steps: Chain length k.
+
+    Returns:
+        int64 [B, k], target ids.
+    """
+    last = added[:, None] - 1
+    outputs = cache.run_ragged(following, draft.fuse(states.to(draft.dtype)), positions)
+    hidden = torch.gather(outputs, 1, last[..., None].expand(-1, -1, outputs.shape[-1]))
+    position = torch.gather(positions, 1, last)
+    chain = [draft.to_target(draft.logits(hidden).argmax(-1))]
+    for step in range(1, steps):
+        hidden = cache.run_ragged(chain[-1], draft.recycle(hidden), position + step)
+        chain.append(draft.to_target(draft.logits(hidden).argmax(-1)))
+    return torch.cat(chain, dim=1)

@@ -1,0 +1,194 @@
+"""Replay: what sequential speculative decoding would have done, from one target forward over a known text.
+
+Under greedy decoding the text is known beforehand: it is the golden continuation. One forward over prompt and text
+gives every boundary and the target's argmax at every position; the draft then runs at all positions at once, k steps,
+and walking the text over the chains found gives the rounds of the sequential decoder exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.engines.reference.batches import batches, pad
+from harness.engines.reference.rounds import Limits, walk
+from harness.models.chains import ParallelChains
+from harness.models.draft import Eagle3Draft
+from harness.models.precision import norm_dtype
+from harness.models.target import Target
+from harness.pair.prompts import Prompt
+from harness.record import PromptRecord, TargetCheck, histogram_of
+
+__all__ = ["replay", "teacher_forced"]
+
+# A function over concatenated states [B, T, boundaries * H], applied between capture and draft.
+StateFilter = Callable[[Tensor], Tensor]
+
+
+@torch.inference_mode()
+def replay(
+    target: Target,
+    draft: Eagle3Draft,
+    boundaries: tuple[int, ...],
+    prompts: Sequence[Prompt],
+    texts: Sequence[tuple[int, ...]],
+    limits: Limits,
+    *,
+    max_rows: int | None = None,
+    state_filter: StateFilter | None = None,
+    advance: Callable[[int], None] = lambda _: None,
+) -> list[PromptRecord]:
+    """Measure a pair on known texts.
+
+    Args:
+        target: The target.
+        draft: The draft.
+        boundaries: What is captured, in the order of concatenation.
+        prompts: The prompts.
+        texts: Each prompt's continuation, cut by `limits`.
+        limits: What ends a text, and the chain length.
+        max_rows: Most prompts in a batch.
+        state_filter: Applied to the captured states, to measure what a disturbance of them does.
+        advance: Called with the number of prompts finished.
+
+    Returns:
+        Records in the prompts' order. "Accepted" means that the draft's token is the text's.
+    """
+    records: list[PromptRecord | None] = [None] * len(prompts)
+    inverse = draft.from_target()
+    lengths = [len(prompt.ids) + len(text) for prompt, text in zip(prompts, texts, strict=True)]
+    longest = max(len(text) for text in texts)
+    for rows in batches(lengths, (longest + 64) * target.spec.vocab_size, max_rows):
+        batch = [prompts[row] for row in rows]
+        known = [texts[row] for row in rows]
+        with target.capture(boundaries) as capture:
+            checks, ids = _forward_texts(target, batch, known)
+            states = capture.concatenated()
+        if state_filter is not None:
+            states = state_filter(states)
+        tables = _run_draft(draft, inverse, ids, states, batch, known, limits)
+        for row, prompt, text, check, table in zip(rows, batch, known, checks, tables, strict=True):
+            counter = walk(text, table[0], limits)
+            records[row] = PromptRecord(
+                id=prompt.id,
+                category=prompt.category,
+                prompt_hash=prompt.hash,
+                prompt_tokens=len(prompt.ids),
+                output_ids=text,
+                rounds=tuple(counter.rounds),
+                histogram=histogram_of(counter.rounds, limits.num_steps),
+                eos_round=counter.eos_round,
+                proposals=table[0],
+                logprobs=table[1],
+                hits=table[2],
+                target=check,
+            )
+        advance(len(rows))
+    return [record for record in records if record is not None]
+
+
+def _forward_texts(
+    target: Target, prompts: list[Prompt], texts: list[tuple[int, ...]]
+) -> tuple[list[TargetCheck], Tensor]:
+    """Run the target over prompts and texts.
+
+    Returns:
+        Its agreement with each text, and the ids [B, T+1] whose first T positions it ran on.
+    """
+    # Right padding needs no mask: no real position ever sees what stands to its right.
+    ids = pad([[*prompt.ids, *text] for prompt, text in zip(prompts, texts, strict=True)], target.device)
+    length = ids.shape[1] - 1
+    first = min(len(prompt.ids) for prompt in prompts) - 1
+    logits = target.forward(ids[:, :-1], keep=length - first)
+    highest, argmax = logits.max(-1)
+    gaps = highest - torch.gather(logits, 2, ids[:, first + 1 :, None])[..., 0]
+    agrees = (argmax == ids[:, first + 1 :]).cpu().numpy()
+    gaps_array = gaps.float().cpu().numpy()
+    checks = []
+    for row, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
+        where = slice(len(prompt.ids) - 1 - first, len(prompt.ids) - 1 - first + len(text))
+        agree = agrees[row, where]
+        checks.append(TargetCheck(agree, np.where(agree, np.float32(0), gaps_array[row, where])))
+    return checks, ids
+
+
+_Table = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def _run_draft(
+    draft: Eagle3Draft,
+    inverse: Tensor,
+    ids: Tensor,
+    states: Tensor,
+    prompts: list[Prompt],
+    texts: list[tuple[int, ...]],
+    limits: Limits,
+) -> list[_Table]:
+    """Run the draft at every position at which a round could start.
+
+    Returns:
+        For each prompt its proposals, log-probabilities and hits, each [n, k].
+    """
+    steps = limits.num_steps
+    counts = [limits.starts(text) for text in texts]
+    width = max(counts)
+    empty = (np.zeros((0, steps), np.int64), np.zeros((0, steps), np.float32), np.zeros((0, steps), np.int8))
+    if width == 0:
+        return [empty for _ in prompts]
+    offsets = torch.arange(width, device=ids.device)
+    first = torch.tensor([len(prompt.ids) - 1 for prompt in prompts], device=ids.device)
+    last = torch.tensor([max(count - 1, 0) for count in counts], device=ids.device)
+    starts = first[:, None] + torch.minimum(offsets, last[:, None])
+    chains = ParallelChains(draft, ids[:, 1:], states.to(draft.dtype), starts)
+    logprobs, hits = teacher_forced(draft, chains.fork(), inverse, ids, starts, steps)
+    proposals: list[Tensor] = []
+    for step in range(steps):
+        hidden = chains.hidden if step == 0 else chains.step(proposals[-1])
+        proposals.append(draft.to_target(draft.logits(hidden).argmax(-1)))
+    proposed = torch.stack(proposals, dim=-1).cpu().numpy()
+    tables = []
+    for row, (text, count) in enumerate(zip(texts, counts, strict=True)):
+        known = np.arange(count)[:, None] + 1 + np.arange(steps) < len(text)
+        tables.append(
+            (
+                proposed[row, :count],
+                np.where(known, logprobs[row, :count], np.float32("nan")),
+                np.where(known, hits[row, :count], np.int8(-1)).astype(np.int8),
+            )
+        )
+    return tables
+
+
+def teacher_forced(
+    draft: Eagle3Draft, chains: ParallelChains, inverse: Tensor, ids: Tensor, starts: Tensor, steps: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Run the draft with the known tokens as inputs of steps 1 and later.
+
+    Args:
+        draft: The draft.
+        chains: Chains at step 0, which this goes on with.
+        inverse: int64 [vocab]: the draft id of each target id, -1 where there is none.
+        ids: int64 [B, T+1]: prompts and texts.
+        starts: int64 [B, n]: positions of step 0.
+        steps: Chain length k.
+
+    Returns:
+        Log-probabilities of the known tokens, float32 [B, n, k] (NaN outside the draft's vocabulary), and hits,
+        int8 [B, n, k]. Entries whose known token lies past the end of `ids` are meaningless.
+    """
+    logprobs, hits = [], []
+    end = ids.shape[1] - 1
+    for step in range(steps):
+        hidden = chains.hidden if step == 0 else chains.step(torch.gather(ids, 1, (starts + 1 + step).clamp(max=end)))
+        logits = draft.logits(hidden)
+        known = inverse[torch.gather(ids, 1, (starts + 2 + step).clamp(max=end))]
+        scores = torch.log_softmax(logits, dim=-1, dtype=norm_dtype(logits.dtype))
+        logprob = torch.gather(scores, 2, known.clamp(min=0)[..., None])[..., 0]
+        # NaN means "not asked"; what was computed and is NaN must not hide behind it.
+        logprob = logprob.masked_fill(~torch.isfinite(logprob), float("-inf"))
+        logprobs.append(logprob.masked_fill(known < 0, float("nan")).float())
+        hits.append((logits.argmax(-1) == known).to(torch.int8))
+    return torch.stack(logprobs, dim=-1).cpu().numpy(), torch.stack(hits, dim=-1).cpu().numpy()

@@ -1,0 +1,1 @@
+"""What engines and trainers mean by a layer id: plain data, no torch."""

@@ -1,0 +1,91 @@
+"""Capturing a target's hidden states at boundaries, by hooks on its decoder blocks.
+
+Boundary k is read where block k-1 hands over, never from transformers' `hidden_states`, whose last entry is taken after
+the final norm. So boundary N is the residual stream before that norm, as everywhere in this project.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from harness.errors import InputError
+
+__all__ = ["BoundaryCapture", "decoder_blocks"]
+
+
+def decoder_blocks(model: nn.Module, num_layers: int) -> nn.ModuleList:
+    """Return the target's decoder blocks.
+
+    Raises:
+        InputError: The model has no list of `num_layers` blocks where transformers keeps them.
+    """
+    decoder = cast(Any, model).get_decoder()
+    blocks = getattr(decoder, "layers", None)
+    if not isinstance(blocks, nn.ModuleList) or len(blocks) != num_layers:
+        raise InputError(
+            "the target's decoder blocks cannot be found",
+            found=f"{type(model).__name__} without {num_layers} layers",
+            expected="a transformers decoder with a layers list",
+        )
+    return blocks
+
+
+class BoundaryCapture:
+    """Context manager that keeps what passes chosen boundaries during forward calls.
+
+    Args:
+        model: A transformers causal language model.
+        num_layers: Its number of decoder blocks, N.
+        boundaries: Boundaries from 0 to N, in any order, repeats allowed.
+    """
+
+    def __init__(self, model: nn.Module, num_layers: int, boundaries: Sequence[int]) -> None:
+        self._blocks = decoder_blocks(model, num_layers)
+        self.boundaries = tuple(boundaries)
+        outside = [boundary for boundary in self.boundaries if not 0 <= boundary <= num_layers]
+        if outside:
+            raise InputError("no such boundary", found=outside, expected=f"0 to {num_layers}")
+        self._states: dict[int, Tensor] = {}
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+
+    def __enter__(self) -> BoundaryCapture:
+        for boundary in set(self.boundaries):
+            if boundary == 0:
+                hook = self._blocks[0].register_forward_pre_hook(self._before_first, with_kwargs=True)
+            else:
+                hook = self._blocks[boundary - 1].register_forward_hook(self._after(boundary))
+            self._handles.append(hook)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def concatenated(self) -> Tensor:
+        """Return the latest forward's states, concatenated in the boundaries' order: [B, T, len(boundaries) * H]."""
+        return torch.cat([self._states[boundary] for boundary in self.boundaries], dim=-1)
+
+    def state(self, boundary: int) -> Tensor:
+        """Return the latest forward's state [B, T, H] at one of the boundaries."""
+        return self._states[boundary]
+
+    def _keep(self, boundary: int, state: Tensor) -> None:
+        # A copy: a later block may update its input in place, and the captured state would follow.
+        self._states[boundary] = state.detach().clone()
+
+    def _before_first(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._keep(0, args[0] if args else kwargs["hidden_states"])
+
+    def _after(self, boundary: int) -> Any:
+        def hook(_module: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
+            self._keep(boundary, output[0] if isinstance(output, tuple) else output)
+
+        return hook

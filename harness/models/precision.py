@@ -1,0 +1,57 @@
+"""Data types by name, and float64 that really is float64.
+
+transformers computes RMSNorm, rotary embeddings and some softmaxes in float32 whatever the model's dtype is, which in a
+float64 model throws half of the digits away. `exact` keeps such casts from happening.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+__all__ = ["DTYPES", "exact", "norm_dtype"]
+
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+def norm_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype in which a norm or softmax over values of `dtype` is computed: at least float32."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+_CASTS = {torch.Tensor.to, torch.Tensor.type, torch.nn.functional.softmax, torch.softmax, torch.Tensor.softmax}
+
+
+class _KeepFloat64(TorchFunctionMode):
+    """Turns casts of float64 tensors to float32 into no casts, and `.float()` (of positions, say) into `.double()`."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if func is torch.Tensor.float:
+            return args[0].double()
+        if func in _CASTS and args and isinstance(args[0], torch.Tensor) and args[0].dtype == torch.float64:
+            args = tuple(torch.float64 if value is torch.float32 else value for value in args)
+            if kwargs.get("dtype") is torch.float32:
+                kwargs["dtype"] = torch.float64
+        return func(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def exact(dtype: torch.dtype) -> Iterator[None]:
+    """Compute a transformers model of `dtype` in that dtype throughout; does something for float64 only."""
+    if dtype != torch.float64:
+        yield
+        return
+    with _KeepFloat64():
+        yield

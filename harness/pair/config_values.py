@@ -1,0 +1,93 @@
+"""Typed reading of single values out of a checkpoint's `config.json`, with errors that name file and key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.errors import InputError
+
+__all__ = ["ConfigValues"]
+
+
+class ConfigValues:
+    """A JSON object of a config file, read key by key.
+
+    Args:
+        values: The object.
+        file: The file it came from.
+        prefix: Where in the file the object stands ("eagle_config."), for messages.
+    """
+
+    def __init__(self, values: Mapping[str, Any], file: Path, prefix: str = "") -> None:
+        self.values = values
+        self.file = file
+        self.prefix = prefix
+
+    def __contains__(self, key: str) -> bool:
+        return self.values.get(key) is not None
+
+    def section(self, key: str) -> ConfigValues:
+        """Return the nested object under `key`, empty where it is absent or null."""
+        value = self.values.get(key)
+        if value is None:
+            value = {}
+        if not isinstance(value, dict):
+            raise self.error(key, value, "an object")
+        return ConfigValues(value, self.file, f"{self.prefix}{key}.")
+
+    def integer(self, key: str, default: int | None = None, *, low: int = 1) -> int:
+        """Return an integer of at least `low`."""
+        value = self._get(key, default, f"an integer of at least {low}")
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            raise self.error(key, value, f"an integer of at least {low}")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """Return a finite number above zero."""
+        value = self._get(key, default, "a number above 0")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise self.error(key, value, "a number above 0")
+        return float(value)
+
+    def boolean(self, key: str, default: bool | None = None) -> bool:
+        """Return true or false."""
+        value = self._get(key, default, "true or false")
+        if not isinstance(value, bool):
+            raise self.error(key, value, "true or false")
+        return value
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """Return a string."""
+        value = self._get(key, default, "a string")
+        if not isinstance(value, str):
+            raise self.error(key, value, "a string")
+        return value
+
+    def integers(self, key: str) -> tuple[int, ...] | None:
+        """Return a list of integers, or `None` where the key is absent or null."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(
+            isinstance(item, int) and not isinstance(item, bool) for item in value
+        ):
+            raise self.error(key, value, "a list of integers")
+        if not value:
+            raise self.error(key, value, "at least one integer")
+        return tuple(value)
+
+    def error(self, key: str, found: object, expected: str) -> InputError:
+        """Return the error for a value of the wrong kind."""
+        return InputError(
+            "the value is not usable", file=self.file, key=self.prefix + key, found=repr(found), expected=expected
+        )
+
+    def _get(self, key: str, default: Any, expected: str) -> Any:
+        value = self.values.get(key)
+        if value is None:
+            value = default
+        if value is None:
+            raise InputError("the key is missing", file=self.file, key=self.prefix + key, expected=expected)
+        return value

@@ -1,0 +1,220 @@
+"""A pair with everything its files say, ready to be run: settings, shapes, boundaries, prompts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.errors import InputError
+from harness.facts.conventions import Reading, read_ids
+from harness.pair.builtin import find_pair
+from harness.pair.draft_spec import DraftSpec, read_draft_spec
+from harness.pair.pairfile import PairFile, read_pair_file
+from harness.pair.prompts import Prompt, read_prompt_lines, select_prompts
+from harness.pair.target_spec import TargetSpec, read_target_spec
+from harness.pair.tokenize import tokenize_prompts
+
+__all__ = ["Pair", "Wiring", "load_pair", "load_prompts"]
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """What the draft's layer ids mean to whoever trained it and to whoever serves it."""
+
+    trained: Reading
+    served: Reading
+
+    @property
+    def agree(self) -> bool:
+        """Whether the boundaries served are the ones trained on."""
+        return self.trained.boundaries == self.served.boundaries
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A pair file with the descriptions it points to.
+
+    Attributes:
+        file: The pair file.
+        settings: Its content.
+        target: The target's shape.
+        draft: The draft's description.
+        wiring: The boundaries by training and by serving.
+        prompts_file: The prompts file.
+    """
+
+    file: Path
+    settings: PairFile
+    target: TargetSpec
+    draft: DraftSpec
+    wiring: Wiring
+    prompts_file: Path
+
+    @property
+    def name(self) -> str:
+        """The pair's name, under which its goldens are kept."""
+        return self.settings.name
+
+    @property
+    def boundaries(self) -> tuple[int, ...]:
+        """The boundaries captured, in the order in which they are concatenated."""
+        return self.wiring.served.boundaries
+
+    def with_steps(self, num_steps: int) -> Pair:
+        """Return the pair with another chain length."""
+        decode = self.settings.decode.model_copy(update={"num_steps": num_steps, "num_draft_tokens": num_steps + 1})
+        return replace(self, settings=self.settings.model_copy(update={"decode": decode}))
+
+    def with_engine(self, **changes: object) -> Pair:
+        """Return the pair with other engine settings (`name`, `dtype`, `device`)."""
+        engine = self.settings.engine.model_copy(update=changes)
+        return replace(self, settings=self.settings.model_copy(update={"engine": engine}))
+
+
+def load_pair(name_or_path: str | Path) -> Pair:
+    """Read a pair file and the configs it points to, and check that they fit each other.
+
+    Args:
+        name_or_path: Path of a pair file, or the name of a built-in pair.
+
+    Raises:
+        InputError: Anything in the files that cannot be run as stated.
+    """
+    file = find_pair(str(name_or_path))
+    settings = read_pair_file(file)
+    target = read_target_spec(_checkpoint(file, "target", settings.target, settings.target_revision))
+    draft = read_draft_spec(_checkpoint(file, "draft", settings.draft, None))
+    _check_fit(file, draft, target)
+    wiring = _read_wiring(file, settings, draft, target)
+    pair = Pair(file, settings, target, draft, wiring, _relative(file, settings.prompts))
+    if settings.decode.topk != 1:
+        raise InputError(
+            "trees are not decoded by any engine here",
+            file=file,
+            key="decode.topk",
+            found=settings.decode.topk,
+            expected="1 (a chain)",
+        )
+    if settings.decode.temperature != 0:
+        raise InputError(
+            "sampling is not decoded by any engine here",
+            file=file,
+            key="decode.temperature",
+            found=settings.decode.temperature,
+            expected="0.0 (greedy)",
+        )
+    return pair
+
+
+def load_prompts(pair: Pair, selection: str | None = None) -> list[Prompt]:
+    """Read the pair's prompts as token ids.
+
+    Args:
+        pair: The pair.
+        selection: `--prompts`: a number N for the first N, or ids separated by commas.
+
+    Raises:
+        InputError: The prompts cannot be read, or one does not fit the models.
+    """
+    decode = pair.settings.decode
+    text = decode.max_new_tokens + decode.num_steps
+    longest = min(pair.target.max_positions, pair.draft.max_positions) - text
+    template = pair.settings.chat_template
+    if template not in ("target", "none"):
+        template = str(_relative(pair.file, template))
+    return tokenize_prompts(
+        select_prompts(read_prompt_lines(pair.prompts_file), selection, pair.prompts_file),
+        file=pair.prompts_file,
+        target=pair.target.path,
+        vocab_size=pair.target.vocab_size,
+        longest=longest,
+        chat_template=template,
+        thinking=pair.settings.thinking,
+    )
+
+
+def _relative(pair_file: Path, value: str) -> Path:
+    return pair_file.parent / Path(value).expanduser()
+
+
+def _checkpoint(pair_file: Path, key: str, value: str, revision: str | None) -> Path:
+    """Return the folder of a checkpoint: a path, or a hub id through the hub's own cache."""
+    path = _relative(pair_file, value)
+    if path.is_dir():
+        return path
+    is_path = value.startswith((".", "/", "~")) or value.count("/") != 1
+    if is_path or path.exists() or path.parent.is_dir():
+        raise InputError(
+            f"the {key} is no checkpoint folder",
+            file=pair_file,
+            key=key,
+            found=str(path),
+            expected="a folder with config.json and safetensors, or a hub id",
+        )
+    import huggingface_hub
+
+    try:
+        return Path(huggingface_hub.snapshot_download(value, revision=revision))
+    except Exception as error:  # noqa: BLE001 - the hub client raises many kinds; each means "not to be had"
+        raise InputError(
+            f"the {key} is neither a folder nor to be had from the hub",
+            file=pair_file,
+            key=key,
+            found=value,
+            expected="a folder with config.json and safetensors, or a hub id",
+            next_step=f"check the path ({path}) or the id; the hub said: {str(error).splitlines()[0]}",
+        ) from None
+
+
+def _check_fit(file: Path, draft: DraftSpec, target: TargetSpec) -> None:
+    config = draft.config_file
+    if draft.vocab_size != target.vocab_size:
+        raise InputError(
+            "the draft was made for another vocabulary",
+            file=config,
+            key="vocab_size",
+            found=draft.vocab_size,
+            expected=f"{target.vocab_size}, as the target at {target.path} has",
+            next_step=f"give the pair file {file.name} the draft of this target",
+        )
+    if draft.target_hidden_size != target.hidden_size:
+        raise InputError(
+            "the draft was made for another hidden size",
+            file=config,
+            key="target_hidden_size or hidden_size",
+            found=draft.target_hidden_size,
+            expected=f"{target.hidden_size}, as the target at {target.path} has",
+            next_step=f"give the pair file {file.name} the draft of this target",
+        )
+    if not draft.use_aux_hidden_state:
+        raise InputError(
+            "this draft reads the target's state after the final norm, which is no boundary",
+            file=config,
+            key="use_aux_hidden_state",
+            found="false",
+            expected="true",
+        )
+
+
+def _read_wiring(file: Path, settings: PairFile, draft: DraftSpec, target: TargetSpec) -> Wiring:
+    trained_as = settings.trained_as
+    if trained_as is None:
+        raise InputError(
+            "the checkpoint does not say which convention its layer ids were written in",
+            file=file,
+            key="trained_as",
+            expected="specforge, modelopt, eagle or vllm",
+            next_step="name who trained the draft; SpecForge and ModelOpt count block outputs (boundary = id + 1), "
+            "EAGLE and vLLM the state before a block (boundary = id)",
+        )
+    common = {
+        "num_layers": target.num_layers,
+        "architecture": target.architecture,
+        "file": draft.config_file,
+        "key": draft.ids_key,
+    }
+    trained = read_ids(draft.layer_ids, trained_as, **common)  # type: ignore[arg-type]
+    served = trained
+    if settings.served_by is not None:
+        served = read_ids(draft.layer_ids, settings.served_by, **common)  # type: ignore[arg-type]
+    return Wiring(trained, served)

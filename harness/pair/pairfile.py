@@ -1,0 +1,128 @@
+"""The pair file: one TOML that says which draft serves which target, how, and what is expected of it."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+
+from harness.errors import InputError
+from harness.files import read_text
+
+__all__ = ["DecodeSettings", "EngineSettings", "GateSettings", "PairFile", "read_pair_file"]
+
+Dtype = Literal["float64", "float32", "bfloat16", "float16"]
+
+
+class _Strict(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class DecodeSettings(_Strict):
+    """How text is decoded. A round proposes `num_steps` tokens (a chain) and adds one bonus token."""
+
+    num_steps: int = pydantic.Field(default=3, ge=1, le=64)
+    topk: int = pydantic.Field(default=1, ge=1)
+    num_draft_tokens: int | None = pydantic.Field(default=None, ge=2)
+    max_new_tokens: int = pydantic.Field(default=256, ge=1)
+    temperature: float = pydantic.Field(default=0.0, ge=0.0)
+
+    @pydantic.field_validator("temperature", mode="before")
+    @classmethod
+    def _integer_temperature(cls, value: object) -> object:
+        return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @pydantic.model_validator(mode="after")
+    def _chain(self) -> DecodeSettings:
+        if self.topk == 1 and self.num_draft_tokens not in (None, self.num_steps + 1):
+            raise ValueError(
+                f"num_draft_tokens = {self.num_draft_tokens} does not fit num_steps = {self.num_steps}: "
+                f"a chain verifies num_steps + 1 = {self.num_steps + 1} tokens"
+            )
+        return self
+
+    def comparable(self) -> dict[str, Any]:
+        """Return the settings that two measurements must share to be compared."""
+        return self.model_dump(exclude={"num_draft_tokens"}) | {
+            "num_draft_tokens": self.num_draft_tokens or self.num_steps + 1
+        }
+
+
+class GateSettings(_Strict):
+    """What is asked of the acceptance.
+
+    Attributes:
+        floor: Lowest acceptance rate allowed, as a share.
+        margin: Drop of the rate that does not matter, as a share.
+        alpha: Chance of a false alarm that the whole verdict may have.
+        strict: Whether a change that costs no acceptance fails.
+    """
+
+    floor: float = pydantic.Field(default=0.70, ge=0.0, le=1.0)
+    margin: float = pydantic.Field(default=0.01, gt=0.0, lt=1.0)
+    alpha: float = pydantic.Field(default=0.001, gt=0.0, lt=0.5)
+    strict: bool = False
+
+
+class EngineSettings(_Strict):
+    """Which engine runs the pair, and how."""
+
+    name: str = "reference"
+    dtype: Dtype = "float32"
+    device: str = "cpu"
+    endpoint: str = ""
+    args: dict[str, Any] = pydantic.Field(default_factory=dict)
+
+
+class PairFile(_Strict):
+    """A pair file's content; see the README for every key."""
+
+    name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    target: str = pydantic.Field(min_length=1)
+    target_revision: str | None = None
+    draft: str = pydantic.Field(min_length=1)
+    prompts: str = pydantic.Field(min_length=1)
+    golden: str | None = None
+    chat_template: str = "target"
+    thinking: bool | None = None
+    trained_as: str | None = None
+    served_by: str | None = None
+    decode: DecodeSettings = DecodeSettings()
+    gate: GateSettings = GateSettings()
+    engine: EngineSettings = EngineSettings()
+
+
+def read_pair_file(path: Path) -> PairFile:
+    """Read and validate a pair file.
+
+    Raises:
+        InputError: The file is missing, no TOML, or has an unknown key or an unusable value.
+    """
+    text = read_text(path, what="pair file")
+    try:
+        raw = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError("the pair file is not valid TOML", file=path, found=str(error)) from None
+    try:
+        return PairFile.model_validate(raw)
+    except pydantic.ValidationError as error:
+        raise _first_error(error, path) from None
+
+
+def _first_error(error: pydantic.ValidationError, path: Path) -> InputError:
+    """Turn pydantic's first finding into one paragraph that names the key."""
+    first = error.errors()[0]
+    location = [str(part) for part in first["loc"]]
+    key = ".".join(location)
+    if first["type"] == "extra_forbidden":
+        sections: dict[str, type[_Strict]] = {"decode": DecodeSettings, "gate": GateSettings, "engine": EngineSettings}
+        model = sections.get(location[0], PairFile) if len(location) > 1 else PairFile
+        return InputError("unknown key", file=path, key=key, expected=f"one of {', '.join(sorted(model.model_fields))}")
+    if first["type"] == "missing":
+        return InputError("the key is missing", file=path, key=key, next_step=f"add {key} to the pair file")
+    message = first["msg"].removeprefix("Value error, ")
+    return InputError(
+        "the value is not usable", file=path, key=key or None, found=repr(first["input"]), expected=message
+    )

@@ -1,0 +1,111 @@
+"""The pytest plugin: a pair file is a test file, with one test for each detector.
+
+Only options, hooks and fixtures are here. Nothing heavy is imported until a pair is measured: every pytest run in an
+environment that has the harness loads this module.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from harness import __version__
+
+if TYPE_CHECKING:
+    from harness.acceptance import Acceptance
+    from harness.baseline.store import Golden
+    from harness.check import CheckResult
+    from harness.pair.pair import Pair
+    from harness.plugin.items import PairFile
+
+__all__: list[str] = []
+
+_MARKERS = {
+    "gpu": "needs CUDA; skipped with the reason where there is none",
+    "sglang": "runs the real SGLang package",
+    "slow": "takes more than some seconds",
+    "bench": "measures speed",
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the `--acceptance-*` options."""
+    group = parser.getgroup("acceptance", "acceptance of speculative-decoding pairs")
+    group.addoption(
+        "--acceptance-pair", metavar="PAIR", help="the pair of the fixtures pair, acceptance and golden: file or name"
+    )
+    group.addoption("--acceptance-engine", metavar="NAME", help="engine to use instead of each pair file's")
+    group.addoption("--acceptance-json", metavar="FILE", help="write every pair's result to FILE as JSON")
+    group.addoption(
+        "--acceptance-require-gpu", action="store_true", help="fail tests marked gpu where there is no CUDA"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register markers and the run's collector of results."""
+    from harness.plugin.session import Results
+
+    for name, text in _MARKERS.items():
+        config.addinivalue_line("markers", f"{name}: {text}")
+    config.pluginmanager.register(Results(config), "acceptance-results")
+
+
+def pytest_report_header() -> str:
+    """Say which harness runs."""
+    return f"acceptance-harness: {__version__}"
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> PairFile | None:
+    """Collect `*.pair.toml`."""
+    if not file_path.name.endswith(".pair.toml"):
+        return None
+    from harness.plugin.items import PairFile
+
+    return PairFile.from_parent(parent, path=file_path)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs CUDA where there is none, or fail it where that was asked for."""
+    if item.get_closest_marker("gpu") is None:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        if item.config.getoption("--acceptance-require-gpu"):
+            pytest.fail("no CUDA device, and --acceptance-require-gpu was given", pytrace=False)
+        pytest.skip("no CUDA device")
+
+
+@pytest.fixture(scope="session")
+def _acceptance_result(request: pytest.FixtureRequest) -> CheckResult:
+    from harness.errors import HarnessError
+    from harness.pair.builtin import find_pair
+    from harness.plugin.session import checked
+
+    name = request.config.getoption("--acceptance-pair")
+    if name is None:
+        pytest.fail("the fixtures pair, acceptance and golden need --acceptance-pair PAIR", pytrace=False)
+    try:
+        return checked(request.config, find_pair(str(name)))
+    except HarnessError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def pair(_acceptance_result: CheckResult) -> Pair:
+    """The pair named by `--acceptance-pair`."""
+    return _acceptance_result.pair
+
+
+@pytest.fixture(scope="session")
+def acceptance(_acceptance_result: CheckResult) -> Acceptance:
+    """The measured acceptance of the pair named by `--acceptance-pair`."""
+    return _acceptance_result.measurement.acceptance
+
+
+@pytest.fixture(scope="session")
+def golden(_acceptance_result: CheckResult) -> Golden:
+    """The golden of the pair named by `--acceptance-pair`."""
+    return _acceptance_result.golden

@@ -1,0 +1,63 @@
+"""A pair file as a pytest collector, and each of its detectors as a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from harness.detectors import DETECTORS, State
+from harness.errors import HarnessError
+from harness.plugin.session import checked
+from harness.report.text import failure, percent
+
+__all__ = ["DetectorItem", "PairFailedError", "PairFile"]
+
+
+class PairFailedError(Exception):
+    """A detector's answer that fails its test; the message is the whole report."""
+
+
+class PairFile(pytest.File):
+    """A `*.pair.toml`."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Yield one test for each detector."""
+        for name in DETECTORS:
+            item = DetectorItem.from_parent(self, name=name)
+            # Under xdist's loadgroup, the tests of a pair go to one worker and share one measurement.
+            item.add_marker(pytest.mark.xdist_group(str(self.path)))
+            yield item
+
+
+class DetectorItem(pytest.Item):
+    """One detector's answer about one pair."""
+
+    def runtest(self) -> None:
+        """Measure the pair, unless this session has already, and judge this detector's answer."""
+        result = checked(self.config, self.path)
+        finding = result.findings[self.name]
+        rate = result.measurement.acceptance.rate
+        self.user_properties += [
+            ("acceptance_pair", result.pair.name),
+            ("acceptance_verdict", str(finding.state)),
+            ("acceptance_rate", percent(rate)),
+        ]
+        if finding.state is State.NOT_APPLICABLE:
+            pytest.skip(f"not applicable: {finding.message}")
+        failing = {State.REGRESSION, State.INCONCLUSIVE, State.NOT_MEASURED}
+        if result.pair.settings.gate.strict:
+            failing.add(State.CHANGED)
+        if finding.state in failing:
+            raise PairFailedError(f"{self.name}: {finding.message}\n\n{failure(result)}")
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Show a detector's or an input's message without a traceback."""
+        if isinstance(excinfo.value, PairFailedError | HarnessError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Any, int | None, str]:
+        """Name the test by file and detector."""
+        return self.path, None, f"{self.path.name}::{self.name}"

@@ -1,0 +1,136 @@
+"""One measurement a pair: cached in the session, shared between workers, gathered for the summary."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from harness.check import CheckResult
+
+__all__ = ["Results", "checked"]
+
+_CACHE: pytest.StashKey[dict[Path, CheckResult | BaseException]] = pytest.StashKey()
+
+
+def checked(config: pytest.Config, file: Path) -> CheckResult:
+    """Return the check of a pair file, measured once a session.
+
+    Raises:
+        HarnessError: The pair cannot be checked; the same error each time it is asked for.
+    """
+    cache = config.stash.setdefault(_CACHE, {})
+    file = file.resolve()
+    if file not in cache:
+        try:
+            cache[file] = _shared(config, file)
+        except Exception as error:  # noqa: BLE001 - kept, so that each of the pair's tests fails with it at once
+            cache[file] = error
+    result = cache[file]
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def _shared(config: pytest.Config, file: Path) -> CheckResult:
+    """Measure a pair, or take what another worker of this run measured."""
+    worker = getattr(config, "workerinput", None)
+    if worker is None:
+        return _measure(config, file)
+    import filelock
+
+    key = hashlib.sha256(f"{worker['testrunuid']}:{file}".encode()).hexdigest()[:24]
+    folder = Path(tempfile.gettempdir()) / f"acceptance-{worker['testrunuid']}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    stored = folder / key
+    with filelock.FileLock(f"{stored}.lock"):
+        if not stored.exists():
+            stored.write_bytes(pickle.dumps(_measure(config, file)))
+        # Written by a worker of this very run, in a folder of its own.
+        return pickle.loads(stored.read_bytes())  # type: ignore[no-any-return]  # noqa: S301
+
+
+def _measure(config: pytest.Config, file: Path) -> CheckResult:
+    from harness.check import check, prepare
+
+    return check(prepare(file, engine=config.getoption("--acceptance-engine")))
+
+
+class Results:
+    """Gathers results from reports, so that the controller of a distributed run knows them too.
+
+    Args:
+        config: The run's configuration.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.failed: set[str] = set()
+        self.unchecked_gpu = 0
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
+        """Attach a pair's whole result to its tests' reports."""
+        outcome = yield
+        cached = self.config.stash.get(_CACHE, {}).get(item.path.resolve())
+        if cached is not None and not isinstance(cached, BaseException):
+            outcome.get_result().acceptance = {str(item.path): cached.to_dict()}  # type: ignore[attr-defined]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take results from reports, whichever process made them."""
+        attached: dict[str, dict[str, Any]] = getattr(report, "acceptance", {})
+        if report.when == "call" and ".pair.toml" in report.nodeid:
+            self.rows.update(attached)
+            if report.failed:
+                self.failed.update(attached or {report.nodeid.partition("::")[0]: {}})
+        if report.skipped and "gpu" in report.keywords:
+            self.unchecked_gpu += 1
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the results where `--acceptance-json` says."""
+        target = self.config.getoption("--acceptance-json")
+        if target and not hasattr(self.config, "workerinput"):
+            from harness.files import write_atomically
+
+            body = {"schema_version": 1, "pairs": self.rows}
+            write_atomically(Path(target), (json.dumps(body, indent=2, ensure_ascii=False) + "\n").encode())
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the acceptance table, what was not checked, and the next command."""
+        if self.unchecked_gpu:
+            terminalreporter.section("not checked")
+            terminalreporter.line(f"{self.unchecked_gpu} tests need CUDA and were skipped")
+        if not self.rows and not self.failed:
+            return
+        terminalreporter.section("acceptance")
+        for line in summary_lines(self.rows):
+            terminalreporter.line(line)
+        for file in sorted(self.failed):
+            terminalreporter.line(f"next: harness check {file}", red=True)
+
+
+def summary_lines(rows: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Yield the acceptance table, one line a pair."""
+    from harness.report.text import percent
+
+    if not rows:
+        return
+    width = max(len(row["pair"]) for row in rows.values()) + 2
+    yield f"{'pair':<{width}}{'verdict':<14}{'rate':>7}{'length':>8}{'drop':>9}{'prompts':>9}{'rounds':>8}  engine"
+    for row in rows.values():
+        acceptance, drop, engine = row["acceptance"], row["drop"], row["engine"]
+        length = "n/a" if acceptance["length"] is None else f"{acceptance['length']:.2f}"
+        loss = "n/a" if drop is None else f"{drop['estimate']:+.4f}"
+        yield (
+            f"{row['pair']:<{width}}{row['verdict']:<14}{percent(acceptance['rate']):>7}{length:>8}{loss:>9}"
+            f"{acceptance['prompts']:>9}{acceptance['rounds']:>8}"
+            f"  {engine['name']} {engine['device']} {engine['dtype']}"
+        )

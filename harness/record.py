@@ -1,0 +1,114 @@
+"""What every engine returns: one record a prompt, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["EosRound", "PromptRecord", "Run", "TargetCheck", "histogram_of"]
+
+
+@dataclass(frozen=True)
+class EosRound:
+    """The round that put out the end of the text. It is cut by the text, not by the draft, so it is kept apart.
+
+    Attributes:
+        proposed: Tokens proposed.
+        accepted: Tokens accepted, up to the end of the text.
+    """
+
+    proposed: int
+    accepted: int
+
+
+@dataclass(frozen=True)
+class TargetCheck:
+    """The target's own argmax along the golden text.
+
+    Attributes:
+        agrees: bool [n]; whether the argmax at each position of the text is the text's token.
+        gaps: float32 [n]; the greatest logit less the text's token's, 0 where they agree.
+    """
+
+    agrees: NDArray[np.bool_]
+    gaps: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class PromptRecord:
+    """One prompt's measurement.
+
+    Attributes:
+        id: The prompt's id.
+        category: Its category.
+        prompt_hash: Hash of its token ids.
+        prompt_tokens: How many there are.
+        output_ids: The continuation that rounds were counted on, tokens past the limit included.
+        rounds: Accepted count of each verify round in order, the round that ended in EOS left out; `None` where the
+            engine knows no order.
+        histogram: Rounds by accepted count, k+1 entries.
+        eos_round: The round that ended in EOS, if one did.
+        proposals: int64 [n, k]: the chain proposed at each of the n positions a round could start at, target ids.
+        logprobs: float32 [n, k]: the draft's log-probability of the text's token, teacher-forced, by step; NaN where
+            the text has no such token or the draft's vocabulary lacks it.
+        hits: int8 [n, k]: 1 where the draft's teacher-forced argmax is the text's token, 0 where not, -1 where the
+            text has no such token.
+        target: The target's agreement with a golden text; `None` where the text is the run's own.
+    """
+
+    id: str
+    category: str
+    prompt_hash: str
+    prompt_tokens: int
+    output_ids: tuple[int, ...]
+    rounds: tuple[int, ...] | None
+    histogram: tuple[int, ...]
+    eos_round: EosRound | None = None
+    proposals: NDArray[np.int64] | None = None
+    logprobs: NDArray[np.float32] | None = None
+    hits: NDArray[np.int8] | None = None
+    target: TargetCheck | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of an engine over a pair's prompts.
+
+    Attributes:
+        engine: The engine's name, with its mode (`reference:replay`).
+        device: `cpu` or `cuda`.
+        dtype: What target and draft computed in.
+        num_steps: Chain length k.
+        records: One record a prompt.
+        versions: Library versions.
+        seconds: Wall-clock time of the engine, loading included.
+    """
+
+    engine: str
+    device: str
+    dtype: str
+    num_steps: int
+    records: tuple[PromptRecord, ...]
+    versions: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def device_class(self) -> str:
+        """The class that goldens are kept by: engine, device, dtype."""
+        return f"{self.engine.partition(':')[0]}-{self.device.partition(':')[0]}-{self.dtype}"
+
+    def describe(self) -> dict[str, Any]:
+        """Return what identifies the engine in a report."""
+        return {"name": self.engine, "device": self.device, "dtype": self.dtype}
+
+
+def histogram_of(rounds: list[int] | tuple[int, ...], num_steps: int) -> tuple[int, ...]:
+    """Return rounds by accepted count, `num_steps + 1` entries."""
+    counts = [0] * (num_steps + 1)
+    for accepted in rounds:
+        counts[accepted] += 1
+    return tuple(counts)
