@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EosRound", "PromptRecord", "Run", "TargetCheck", "histogram_of"]
+__all__ = ["EosRound", "PromptRecord", "Run", "TargetCheck", "changed_blocks", "histogram_of"]
 
 
 @dataclass(frozen=True)
@@ -112,3 +112,9 @@ def histogram_of(rounds: list[int] | tuple[int, ...], num_steps: int) -> tuple[i
     for accepted in rounds:
         counts[accepted] += 1
     return tuple(counts)
+
+
+def changed_blocks(changed: NDArray[np.bool_], k: int) -> tuple[int, int]:
+    """Return how many blocks of `k` neighbouring positions hold a change, and how many blocks there are."""
+    blocks = [bool(changed[start : start + k].any()) for start in range(0, len(changed), k)]
+    return sum(blocks), len(blocks)

@@ -103,7 +103,7 @@ def record(pair: Pair, *, reason: str | None = None, progress: Progress | None =
     measurement = Measurement(pair, as_run(pair, records, "reference:replay", seconds), seconds)
     tensors = pack_tensors(_tensors(entry) for entry in records)
     floors = {
-        dtype: Noise(positions=sample.positions, changed=sample.changed, likelihood=sample.likelihood, how=sample.how)
+        dtype: Noise(blocks=sample.blocks, changed=sample.changed, likelihood=sample.likelihood, how=sample.how)
         for dtype, sample in noise.items()
     }
     document = _document(measurement, before, reason, floors, tensors_name(tensors))

@@ -18,6 +18,8 @@ from harness.models.draft import Eagle3Draft
 from harness.pair.draft_spec import read_draft_spec
 
 LAYERS, WIDTH, VOCAB, DRAFT_VOCAB, LIVE = 4, 32, 64, 40, 6
+# With this seed no greedy continuation loops; with 0, one does.
+TARGET_SEED = 3
 
 DRAFT_CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLMEagle3"],
@@ -52,7 +54,7 @@ floor = 0.0
 """
 
 
-def write_target(folder: Path, *, seed: int = 3, eos: int | None = None, layers: int = LAYERS) -> None:
+def write_target(folder: Path, *, seed: int = TARGET_SEED, eos: int | None = None, layers: int = LAYERS) -> None:
     """Write a random LlamaForCausalLM whose norm weights are off one."""
     torch.manual_seed(seed)
     config = LlamaConfig(
@@ -118,9 +120,16 @@ def write_prompts(file: Path, lengths: tuple[int, ...] = (3, 9, 1, 17, 5, 30)) -
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def write_pair(folder: Path, *, eos: int | None = None, draft: dict[str, Any] | None = None, pair: str = PAIR) -> Path:
+def write_pair(
+    folder: Path,
+    *,
+    eos: int | None = None,
+    draft: dict[str, Any] | None = None,
+    pair: str = PAIR,
+    target_seed: int = TARGET_SEED,
+) -> Path:
     """Write a whole pair and return its pair file."""
-    write_target(folder / "target", eos=eos)
+    write_target(folder / "target", seed=target_seed, eos=eos)
     write_draft(folder / "draft", **(draft or {}))
     write_prompts(folder / "prompts.jsonl")
     file = folder / "random.pair.toml"

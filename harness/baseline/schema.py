@@ -87,13 +87,13 @@ class Noise(_Strict):
     """What rounding alone changes, measured when the golden was recorded.
 
     Attributes:
-        positions: Positions compared, over all disturbed copies.
-        changed: How many of them proposed another chain.
+        blocks: Blocks of k neighbouring positions compared, over all disturbed copies.
+        changed: How many of them held a chain that changed.
         likelihood: Greatest absolute change of the mean log-probability, in nats.
         how: The disturbed copies.
     """
 
-    positions: Count
+    blocks: pydantic.PositiveInt
     changed: Count
     likelihood: pydantic.NonNegativeFloat
     how: str
@@ -170,6 +170,8 @@ class GoldenDocument(_Strict):
             stated, summed = getattr(self.totals, name), getattr(acceptance, name)
             if summed is None or abs(stated - summed) > 1e-9:
                 raise ValueError(f"totals.{name} is {stated}, but the prompts' counts give {summed}")
+        if self.totals.rate < self.floor:
+            raise ValueError(f"the floor {self.floor} is above the recorded rate {self.totals.rate:.4f}")
         return self
 
 

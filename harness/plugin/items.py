@@ -60,4 +60,4 @@ class DetectorItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
         """Name the test by file and detector."""
-        return self.path, None, f"{self.path.name}::{self.name}"
+        return self.path, None, self.name

@@ -20,7 +20,7 @@ from harness.engines.reference.engine import LoadedPair
 from harness.engines.reference.replay import StateFilter, replay
 from harness.models.target import Target
 from harness.pair.prompts import Prompt
-from harness.record import PromptRecord
+from harness.record import PromptRecord, changed_blocks
 
 __all__ = ["NoiseSample", "measure_noise"]
 
@@ -38,13 +38,13 @@ class NoiseSample:
     """What the disturbed copies of one dtype changed.
 
     Attributes:
-        positions: Positions compared, over all copies.
-        changed: Positions at which another chain was proposed.
+        blocks: Blocks of k neighbouring positions compared, over all copies.
+        changed: Blocks that held a chain that changed.
         likelihood: Three times the greatest change of the mean log-probability, in nats.
         how: The copies in words.
     """
 
-    positions: int
+    blocks: int
     changed: int
     likelihood: float
     how: str
@@ -115,7 +115,7 @@ def _in_bfloat16(loaded: LoadedPair) -> LoadedPair:
 
 
 def _compare(records: Sequence[PromptRecord], arms: list[list[PromptRecord]], dtype: str, how: str) -> NoiseSample:
-    positions = changed = 0
+    blocks = changed = 0
     shifts = []
     for arm in arms:
         differences = []
@@ -124,10 +124,10 @@ def _compare(records: Sequence[PromptRecord], arms: list[list[PromptRecord]], dt
             assert after.proposals is not None
             assert before.logprobs is not None
             assert after.logprobs is not None
-            positions += len(before.proposals)
-            changed += int((before.proposals != after.proposals).any(axis=1).sum())
+            part, whole = changed_blocks((before.proposals != after.proposals).any(axis=1), before.proposals.shape[1])
+            changed, blocks = changed + part, blocks + whole
             difference = (after.logprobs.astype(np.float64) - before.logprobs).ravel()
             differences.append(difference[np.isfinite(difference)])
         joined = np.concatenate(differences)
         shifts.append(abs(float(joined.mean())) if len(joined) else 0.0)
-    return NoiseSample(positions, changed, max(3 * max(shifts), _LEAST_LIKELIHOOD[dtype]), how)
+    return NoiseSample(blocks, changed, max(3 * max(shifts), _LEAST_LIKELIHOOD[dtype]), how)
