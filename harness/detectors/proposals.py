@@ -49,26 +49,28 @@ def detect(context: Context) -> Finding:
     blocks = [changed_blocks(row, context.run.num_steps) for row in rows]
     noise = context.noise
     floor = None if noise is None else noise_share(noise, context.alpha)
+    changed_count, block_count = sum(part for part, _ in blocks), sum(whole for _, whole in blocks)
+    changed_prompts = sum(bool(row.any()) for row in rows)
     figures = {
         "changed": changed,
         "positions": positions,
         "share": share.estimate,
         "standard_error": share.standard_error,
-        "changed_prompts": sum(bool(row.any()) for row in rows),
+        "changed_prompts": changed_prompts,
         "prompts": len(rows),
-        "changed_blocks": sum(part for part, _ in blocks),
-        "blocks": sum(whole for _, whole in blocks),
+        "changed_blocks": changed_count,
+        "blocks": block_count,
         "noise_floor": floor,
     }
     if changed == 0:
         return Finding(State.PASS, f"the same chain at all {positions} positions", figures)
     text = (
         f"{changed} of {positions} positions propose another chain ({share.estimate:.2%}), "
-        f"in {figures['changed_prompts']} of {len(rows)} prompts"
+        f"in {changed_prompts} of {len(rows)} prompts"
     )
     if floor is None:
         return Finding(State.NOT_APPLICABLE, f"{text}; no noise floor is known for {context.run.dtype}", figures)
-    if explained_by_rounding(figures["changed_blocks"], figures["blocks"], floor, context.alpha):
+    if explained_by_rounding(changed_count, block_count, floor, context.alpha):
         return Finding(State.PASS, f"{text}; rounding explains that", figures)
-    explained = f"{figures['changed_blocks']} of {figures['blocks']} blocks, where rounding changes {floor:.2%} at most"
+    explained = f"{changed_count} of {block_count} blocks, where rounding changes {floor:.2%} at most"
     return Finding(State.CHANGED, f"{text}; {explained}", figures)

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import harness.baseline.store as store
-import harness.recording as recording
+from harness.acceptance import measure_acceptance
 from harness.baseline.schema import dump
 from harness.baseline.store import find_golden, golden_folder, load_golden
 from harness.check import prepare
 from harness.errors import InputError
+from harness.files import write_atomically
 from suites.random_pair import PAIR, write_pair
 from suites.unit.conftest import Command
 
@@ -107,7 +107,7 @@ def test_a_crash_at_any_step_leaves_a_valid_golden(
 ) -> None:
     file = _golden_file(recorded)
     old = load_golden(file)
-    write, calls = store.write_atomically, 0
+    write, calls = write_atomically, 0
 
     def broken(path: Path, data: bytes) -> None:
         nonlocal calls
@@ -119,9 +119,9 @@ def test_a_crash_at_any_step_leaves_a_valid_golden(
     def interrupted(_folder: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(store, "write_atomically", broken)
+    monkeypatch.setattr("harness.baseline.store.write_atomically", broken)
     if crash == "before the removal":
-        monkeypatch.setattr(store, "_remove_unused", interrupted)
+        monkeypatch.setattr("harness.baseline.store._remove_unused", interrupted)
     text = recorded.read_text()
     # Other settings, so that the new tensors have another hash than the old ones.
     recorded.write_text(text.replace("max_new_tokens = 24", "max_new_tokens = 20"))
@@ -221,13 +221,12 @@ def test_record_refuses_when_nothing_is_measured(tmp_path: Path, harness: Comman
 
 def test_record_refuses_a_dead_position(tmp_path: Path, harness: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write_pair(tmp_path)
-    measure_acceptance = recording.measure_acceptance
 
     def dead(counts: Any) -> Any:
         acceptance = measure_acceptance(counts)
         return type(acceptance)(**{**vars(acceptance), "step_accuracy": (0.5, 0.4, 0.0, 0.0)})
 
-    monkeypatch.setattr(recording, "measure_acceptance", dead)
+    monkeypatch.setattr("harness.recording.measure_acceptance", dead)
     assert "dead" in _refusal(file, harness)
 
 

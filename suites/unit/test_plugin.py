@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.check import CheckResult
+from harness.pair.pair import Pair
+
 ARGUMENTS = ("-p", "no:cacheprovider")
 
 
@@ -68,9 +71,14 @@ def test_bad_input_fails_every_test_of_the_pair_with_the_error(pairs: Path, pyte
 def test_one_measurement_a_pair(pairs: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     import harness.check
 
-    calls = []
+    calls: list[str] = []
     check = harness.check.check
-    monkeypatch.setattr(harness.check, "check", lambda pair: calls.append(pair.name) or check(pair))
+
+    def counted(pair: Pair) -> CheckResult:
+        calls.append(pair.name)
+        return check(pair)
+
+    monkeypatch.setattr(harness.check, "check", counted)
     pytester.runpytest_inprocess(*ARGUMENTS, pairs).assert_outcomes(passed=5)
     assert calls == ["random"]
 

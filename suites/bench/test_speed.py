@@ -1,0 +1,134 @@
+"""Speed, as ratios taken side by side in one run, with one thread."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from transformers.cache_utils import DynamicCache
+
+from harness.check import prepare
+from harness.engines.base import Progress
+from harness.engines.reference.batched import batched
+from harness.engines.reference.draft_cache import DraftCache
+from harness.engines.reference.engine import LoadedPair, load
+from harness.engines.reference.sequential import sequential
+from harness.pair.pair import load_prompts
+from harness.record import PromptRecord
+
+pytestmark = pytest.mark.bench
+PROMPTS = "32"
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Iterator[LoadedPair]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield load(prepare("tiny"))
+    torch.set_num_threads(before)
+
+
+def _seconds(run: Callable[[], Any], repeats: int) -> float:
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def test_replay_against_sequential_decoding(loaded: LoadedPair, benchmark: Any) -> None:
+    """Batched replay is at least 7 times as fast as the decoder run one prompt at a time, with identical counts."""
+    prompts = load_prompts(loaded.pair, PROMPTS)
+    texts = loaded.texts(prompts, Progress())
+    arguments = (loaded.target, loaded.draft, loaded.pair.boundaries, prompts, loaded.limits)
+
+    start = time.perf_counter()
+    decoded = sequential(*arguments)
+    one_by_one = time.perf_counter() - start
+    start = time.perf_counter()
+    together = batched(*arguments)
+    all_together = time.perf_counter() - start
+    replayed: list[PromptRecord] = benchmark.pedantic(
+        loaded.replay, args=(prompts, texts, Progress()), rounds=7, warmup_rounds=1
+    )
+    replay = benchmark.stats.stats.median
+    benchmark.extra_info["sequential / replay"] = round(one_by_one / replay, 1)
+    benchmark.extra_info["batched sequential / replay"] = round(all_together / replay, 1)
+    print(f"\nsequential / replay: {one_by_one / replay:.1f}, batched / replay: {all_together / replay:.1f}")  # noqa: T201
+    histograms = [[record.histogram for record in records] for records in (decoded, together, replayed)]
+    assert histograms[0] == histograms[1] == histograms[2]
+    assert one_by_one / replay >= 7
+
+
+def test_a_sequential_round_is_no_straw_man(loaded: LoadedPair) -> None:
+    """A round costs at most 1.5 times what it must: one cached target forward over k+1 tokens and k draft steps."""
+    prompts = load_prompts(loaded.pair, "12")
+    arguments = (loaded.target, loaded.draft, loaded.pair.boundaries, prompts, loaded.limits)
+    k = loaded.limits.num_steps
+    sequential(*arguments)
+    ratios = []
+    for _ in range(5):
+        start = time.perf_counter()
+        records = sequential(*arguments)
+        rounds = sum(len(record.rounds or ()) + (record.eos_round is not None) for record in records)
+        a_round = (time.perf_counter() - start) / rounds
+        ratios.append(a_round / _bare_round(loaded, prompts[0].ids, k))
+    print(f"\na round / its parts: {statistics.median(ratios):.2f}")  # noqa: T201
+    assert statistics.median(ratios) <= 1.5
+
+
+@torch.inference_mode()
+def _bare_round(loaded: LoadedPair, prompt: tuple[int, ...], k: int) -> float:
+    """Return the seconds of one cached target forward over k+1 tokens plus k cached draft steps."""
+    target, draft = loaded.target, loaded.draft
+    ids = torch.tensor([prompt])
+    cache = DynamicCache(config=target.config)
+    target.forward(ids, cache=cache)
+    chunk = ids[:, : k + 1]
+
+    def forward() -> None:
+        target.forward(chunk, cache=cache)
+        cache.crop(-chunk.shape[1])
+
+    draft_cache = DraftCache(draft, 1, ids.shape[1] + k + 1)
+    states = torch.zeros(1, ids.shape[1], draft.fc.in_features)
+    draft_cache.run(ids, draft.fuse(states), 0)
+    g = torch.randn(1, 1, draft.spec.hidden_size)
+
+    def step() -> None:
+        draft.to_target(draft.logits(draft_cache.run(chunk[:, :1], g, ids.shape[1])).argmax(-1))
+
+    return _seconds(forward, 60) + k * _seconds(step, 60)
+
+
+@pytest.mark.parametrize("arguments", [["-c", "import harness"], ["-m", "harness", "--help"]], ids=["import", "help"])
+def test_start_up_is_light(arguments: list[str]) -> None:
+    """Neither `import harness` nor `--help` takes half a second, since neither imports torch."""
+    start = time.perf_counter()
+    bare = subprocess.run([sys.executable, "-c", "pass"], check=True)
+    interpreter = time.perf_counter() - start
+    assert bare.returncode == 0
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+        times.append(time.perf_counter() - start)
+    print(f"\n{' '.join(arguments)}: {min(times):.2f} s, of which the interpreter {interpreter:.2f} s")  # noqa: T201
+    assert min(times) < 0.5
+
+
+def test_start_up_imports_no_torch() -> None:
+    code = (
+        "import sys, harness.cli.app as app\n"
+        "app.main(['--help'])\n"
+        "assert not {'torch', 'transformers', 'scipy'} & set(sys.modules), 'heavy import'\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr

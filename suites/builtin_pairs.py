@@ -1,0 +1,50 @@
+"""Copies of the built-in pairs, to be damaged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+FIXTURES = ROOT / "fixtures"
+IDS_KEY = "eagle_aux_hidden_state_layer_ids"
+
+
+def copy_pair(folder: Path, name: str = "tiny", *, ids: list[int] | None = None) -> Path:
+    """Copy a built-in pair file and its draft; the target and the prompts stay where they are.
+
+    Args:
+        folder: Where to.
+        name: The pair.
+        ids: Layer ids for the copy's config.
+
+    Returns:
+        The copied pair file, its name and settings kept.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    text = (FIXTURES / "pairs" / f"{name}.pair.toml").read_text()
+    draft = name.replace("tiny", "draft", 1)
+    shutil.copytree(FIXTURES / "tiny" / draft, folder / "draft")
+    text = text.replace(f'"../tiny/{draft}"', '"draft"').replace('"../tiny/', f'"{FIXTURES / "tiny"}/')
+    file = folder / f"{name}.pair.toml"
+    file.write_text(text)
+    if ids is not None:
+        config = read_config(folder / "draft")
+        config["eagle_config"][IDS_KEY] = ids
+        (folder / "draft" / "config.json").write_text(json.dumps(config))
+    return file
+
+
+def read_config(draft: Path) -> dict[str, Any]:
+    """Return a draft's config."""
+    config = json.loads((draft / "config.json").read_text())
+    assert isinstance(config, dict)
+    return config
+
+
+def layer_ids(name: str = "tiny") -> list[int]:
+    """Return the layer ids of a built-in pair's draft."""
+    config = read_config(FIXTURES / "tiny" / name.replace("tiny", "draft", 1))
+    return list(config["eagle_config"][IDS_KEY])

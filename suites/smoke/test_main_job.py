@@ -1,0 +1,38 @@
+"""The main job: the tiny pair, measured and gated against its golden baseline."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from harness.acceptance import Acceptance
+from harness.baseline.store import Golden
+from harness.pair.pair import Pair
+
+
+def test_the_tiny_pair_accepts_as_many_tokens_as_it_should(acceptance: Acceptance, golden: Golden) -> None:
+    assert acceptance.rate is not None
+    assert acceptance.rate >= 0.70
+    assert acceptance.rate == golden.document.totals.rate
+    assert acceptance.prompts >= 64
+
+
+def test_it_is_wired_as_it_was_trained(pair: Pair) -> None:
+    assert pair.wiring.agree
+    assert pair.boundaries == (2, 4, 7)
+
+
+def test_the_command_says_so_too() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "harness", "check", "tiny", "--json"], capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    body = json.loads(result.stdout)
+    assert body["verdict"] == "pass"
+    assert set(body) >= {"pair", "engine", "detectors", "acceptance", "golden", "drop", "seconds"}
+    assert set(body["acceptance"]) >= {"rate", "length", "step_accuracy", "positions", "rounds", "accepted", "prompts"}
+    assert set(body["drop"]) >= {"estimate", "low", "high"}
+    assert {name: finding["verdict"] for name, finding in body["detectors"].items()} == dict.fromkeys(
+        ("contract", "target", "proposals", "likelihood", "acceptance"), "pass"
+    )
