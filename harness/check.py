@@ -15,7 +15,8 @@ from harness.baseline.comparable import require_comparable
 from harness.baseline.provenance import pair_hashes
 from harness.baseline.store import Golden, find_golden, load_golden
 from harness.detectors import Context, Finding, State, run_detectors
-from harness.engines.base import Progress, find_engine, split_engine
+from harness.engines.base import Progress
+from harness.engines.registry import find_engine, split_engine
 from harness.errors import InputError
 from harness.gate import exit_code, verdict
 from harness.pair.pair import Pair, load_pair, load_prompts

@@ -35,7 +35,8 @@ from harness.check import Measurement, looping, require_finite
 from harness.detectors.acceptance import judge_floor
 from harness.detectors.base import QUESTIONS, State
 from harness.detectors.contract import broken_contract
-from harness.engines.base import Progress, split_engine
+from harness.engines.base import Progress
+from harness.engines.registry import split_engine
 from harness.errors import InputError
 from harness.pair.pair import Pair, load_prompts
 from harness.record import PromptRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.detectors.base import Context, Finding, State
-from harness.statistics import Interval, paired_mean
+from harness.statistics import paired_mean, ratio
 
 __all__ = ["detect"]
 
@@ -19,21 +19,20 @@ def detect(context: Context) -> Finding:
     ]
     if not rows:
         return Finding(State.NOT_APPLICABLE, "this engine or golden has no log-probabilities")
-    overall = _loss(rows, slice(None), context.alpha)
+    overall = paired_mean(*_losses(rows, slice(None)), context.alpha)
     if overall is None:
         return Finding(State.NOT_MEASURED, "no position of the golden's set was measured")
-    k = rows[0][1].shape[1]
     noise = context.noise
     figures = {
         "loss": overall.to_dict(),
-        "steps": [
-            None if step is None else step.estimate for step in (_loss(rows, i, context.alpha) for i in range(k))
-        ],
+        "steps": _step_losses(rows),
         "positions": int(sum(np.isfinite(golden).sum() for _, golden in rows)),
         "prompts": overall.prompts,
         "noise_floor": None if noise is None else noise.likelihood,
     }
-    text = f"{-overall.estimate:+.4f} nats a token [{-overall.high:+.4f}, {-overall.low:+.4f}]"
+    # Told as a change, so that a loss is negative; adding 0.0 turns minus zero into zero.
+    change, low, high = 0.0 - overall.estimate, 0.0 - overall.high, 0.0 - overall.low
+    text = f"{change:+.4f} nats a token [{low:+.4f}, {high:+.4f}]"
     if not np.isfinite(overall.estimate):
         return Finding(State.CHANGED, "the draft's log-probabilities are not finite", figures)
     if noise is None:
@@ -49,11 +48,17 @@ def detect(context: Context) -> Finding:
     return Finding(State.PASS, text, figures)
 
 
-def _loss(rows: list[tuple[np.ndarray, np.ndarray]], step: int | slice, alpha: float) -> Interval | None:
-    """Return the mean loss of log-probability over the golden's positions of a step, or of all."""
+def _losses(rows: list[tuple[np.ndarray, np.ndarray]], step: int | slice) -> tuple[list[float], list[int]]:
+    """Return each prompt's summed loss of log-probability over the golden's positions, and how many there are."""
     losses, counts = [], []
     for ours, golden in rows:
         chosen = np.isfinite(golden[:, step])
         losses.append(float((golden[:, step][chosen].astype(np.float64) - ours[:, step][chosen]).sum()))
         counts.append(int(chosen.sum()))
-    return paired_mean(losses, counts, alpha)
+    return losses, counts
+
+
+def _step_losses(rows: list[tuple[np.ndarray, np.ndarray]]) -> list[float | None]:
+    """Return each step's mean loss."""
+    means = [ratio(*_losses(rows, step)) for step in range(rows[0][1].shape[1])]
+    return [None if mean is None else mean.estimate for mean in means]

@@ -1,4 +1,4 @@
-"""What the harness asks of an engine, and the engines by name."""
+"""What the harness asks of an engine."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from harness.errors import InputError
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
 from harness.record import Run
 
-__all__ = ["ENGINES", "Engine", "Progress", "Texts", "find_engine", "split_engine"]
+__all__ = ["Engine", "Progress", "Texts"]
 
 # Continuations by prompt id.
 Texts = dict[str, tuple[int, ...]]
@@ -43,31 +42,3 @@ class Engine(Protocol):
             progress: Where to tell how far it is.
         """
         ...
-
-
-ENGINES = ("reference", "reference:replay", "reference:sequential", "reference:batched")
-
-
-def split_engine(name: str) -> tuple[str, str]:
-    """Return an engine's name and mode.
-
-    Raises:
-        InputError: There is no such engine.
-    """
-    if name not in ENGINES:
-        raise InputError("no such engine", key="engine", found=name, expected=" or ".join(ENGINES))
-    base, _, mode = name.partition(":")
-    return base, mode or "replay"
-
-
-def find_engine(name: str) -> Engine:
-    """Return the engine called `name`.
-
-    Raises:
-        InputError: There is no such engine.
-    """
-    _, mode = split_engine(name)
-    # Imported here: torch and transformers take seconds, and only a run needs them.
-    from harness.engines.reference.engine import ReferenceEngine
-
-    return ReferenceEngine(mode)

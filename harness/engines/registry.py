@@ -1,0 +1,35 @@
+"""The engines by name."""
+
+from __future__ import annotations
+
+from harness.engines.base import Engine
+from harness.errors import InputError
+
+__all__ = ["ENGINES", "find_engine", "split_engine"]
+
+ENGINES = ("reference", "reference:replay", "reference:sequential", "reference:batched")
+
+
+def split_engine(name: str) -> tuple[str, str]:
+    """Return an engine's name and mode.
+
+    Raises:
+        InputError: There is no such engine.
+    """
+    if name not in ENGINES:
+        raise InputError("no such engine", key="engine", found=name, expected=" or ".join(ENGINES))
+    base, _, mode = name.partition(":")
+    return base, mode or "replay"
+
+
+def find_engine(name: str) -> Engine:
+    """Return the engine called `name`.
+
+    Raises:
+        InputError: There is no such engine.
+    """
+    _, mode = split_engine(name)
+    # Imported here: torch and transformers take seconds, and only a run needs them.
+    from harness.engines.reference.engine import ReferenceEngine
+
+    return ReferenceEngine(mode)
