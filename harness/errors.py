@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-__all__ = ["EngineError", "HarnessError", "InputError", "UnmeasuredError"]
+__all__ = ["EngineError", "HarnessError", "InputError", "UnmeasuredError", "one_line", "quote"]
 
 
 class HarnessError(Exception):
@@ -48,14 +48,16 @@ class InputError(HarnessError):
     ) -> None:
         self.problem = problem
         self.file = None if file is None else str(file)
-        self.key = key
-        self.found = None if found is None else _shorten(found)
-        self.expected = None if expected is None else str(expected)
-        self.next_step = next_step
+        self.key = None if key is None else one_line(key, 160)
+        self.found = None if found is None else one_line(found if isinstance(found, str) else quote(found), 160)
+        self.expected = None if expected is None else one_line(str(expected), 480)
+        self.next_step = None if next_step is None else one_line(next_step, 480)
         super().__init__(self._paragraph())
 
     def _paragraph(self) -> str:
-        where = ": ".join(part for part in (self.file, self.key) if part)
+        # The end of a path is what names the file.
+        file = self.file and one_line(self.file if len(self.file) <= 480 else f"…{self.file[-480:]}")
+        where = ": ".join(part for part in (file, self.key) if part)
         text = f"{where}: {self.problem}" if where else self.problem
         facts = [
             f"{name} {value}"
@@ -67,7 +69,7 @@ class InputError(HarnessError):
         text += "."
         if self.next_step:
             text += f" Next: {self.next_step.rstrip('.')}."
-        return text
+        return one_line(text)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the error's parts beside its message."""
@@ -93,9 +95,18 @@ class EngineError(HarnessError):
     exit_code = 4
 
 
-def _shorten(value: object, limit: int = 160) -> str:
-    text = value if isinstance(value, str) else repr(value)
-    text = " ".join(text.split())
-    if not text:
-        return "nothing"
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+def quote(value: object) -> str:
+    """Return a value out of a user's file as Python writes it."""
+    try:
+        return repr(value)
+    except (ValueError, RecursionError):
+        # Python refuses to write integers of thousands of digits and lists nested a thousand deep.
+        return f"a value of type {type(value).__name__} that is too large to show"
+
+
+def one_line(text: str, limit: int | None = None) -> str:
+    """Return printable text on one line: what stands in a file must not break a message or draw on the terminal."""
+    text = " ".join(text.split()) or "nothing"
+    if limit is not None and len(text) > limit:
+        text = f"{text[: limit - 1]}…"
+    return text if text.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

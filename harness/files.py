@@ -13,7 +13,30 @@ from typing import Any
 
 from harness.errors import InputError
 
-__all__ = ["hash_file", "hash_ids", "read_json_object", "read_text", "replacing", "write_atomically"]
+__all__ = [
+    "hash_file",
+    "hash_ids",
+    "is_file",
+    "is_folder",
+    "making",
+    "parse_json",
+    "read_json_object",
+    "read_text",
+    "replacing",
+    "require_writable",
+    "write_atomically",
+]
+
+
+def is_file(path: Path) -> bool:
+    """Return whether a path is a file; not one is a path that the system cannot even be asked about."""
+    # Path.is_file raises where a name is too long or a folder may not be looked into.
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether a path is a folder; see `is_file`."""
+    return os.path.isdir(path)  # noqa: PTH112
 
 
 def read_text(path: Path, *, what: str, next_step: str | None = None) -> str:
@@ -25,21 +48,41 @@ def read_text(path: Path, *, what: str, next_step: str | None = None) -> str:
         next_step: What the user should do if it is not there.
 
     Raises:
-        InputError: The file is missing, unreadable or no UTF-8 text.
+        InputError: The file is missing, unreadable or no UTF-8 text, or begins with a byte order mark.
     """
+    expected = "UTF-8 text"
     try:
-        return path.read_bytes().decode("utf-8")
+        text = path.read_bytes().decode("utf-8")
     except FileNotFoundError:
-        raise InputError(f"the {what} does not exist", file=path, next_step=next_step) from None
+        raise InputError(
+            f"the {what} does not exist", file=path, next_step=next_step or "create it, or correct the path"
+        ) from None
     except UnicodeDecodeError as error:
         raise InputError(
             f"the {what} is not text",
             file=path,
             found=f"byte 0x{error.object[error.start]:02x} at {error.start}",
-            expected="UTF-8 text",
+            expected=expected,
+            next_step=next_step,
         ) from None
-    except OSError as error:
-        raise InputError(f"the {what} cannot be read", file=path, found=error.strerror or str(error)) from None
+    except (OSError, ValueError) as error:
+        # ValueError: a path with a NUL in it.
+        raise InputError(
+            f"the {what} cannot be read",
+            file=path,
+            found=getattr(error, "strerror", None) or str(error),
+            expected="a file of text",
+            next_step=next_step,
+        ) from None
+    if text.startswith("\ufeff"):
+        raise InputError(
+            f"the {what} begins with a byte order mark",
+            file=path,
+            found="U+FEFF",
+            expected=f"{expected} without one",
+            next_step="save it as plain UTF-8",
+        )
+    return text
 
 
 def read_json_object(path: Path, *, what: str, next_step: str | None = None) -> dict[str, Any]:
@@ -50,13 +93,17 @@ def read_json_object(path: Path, *, what: str, next_step: str | None = None) -> 
     """
     text = read_text(path, what=what, next_step=next_step)
     try:
-        value = json.loads(text, object_pairs_hook=_no_duplicates)
-    except json.JSONDecodeError as error:
+        value = parse_json(text)
+    except ValueError as error:
+        line = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else None
         raise InputError(
-            f"the {what} is not valid JSON", file=path, key=f"line {error.lineno}", found=error.msg, next_step=next_step
+            f"the {what} is not valid JSON",
+            file=path,
+            key=line,
+            found=getattr(error, "msg", str(error)),
+            expected="one JSON object",
+            next_step=next_step,
         ) from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"the {what} is not usable JSON", file=path, found=str(error), next_step=next_step) from None
     if not isinstance(value, dict):
         raise InputError(
             f"the {what} holds no JSON object",
@@ -66,6 +113,18 @@ def read_json_object(path: Path, *, what: str, next_step: str | None = None) -> 
             next_step=next_step,
         )
     return value
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: It is no JSON, repeats a key in an object, or is larger than Python can hold.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_no_duplicates)
+    except RecursionError:
+        raise ValueError("values nested too deeply") from None
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -91,46 +150,82 @@ def hash_ids(ids: list[int]) -> str:
     return hashlib.sha256(json.dumps(ids, separators=(",", ":")).encode()).hexdigest()[:16]
 
 
+def require_writable(folder: Path) -> None:
+    """Refuse a folder that cannot be written, before any work is done for what is to stand in it.
+
+    Raises:
+        InputError: The folder cannot be made or written.
+    """
+    with making(folder):
+        try:
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise _unwritable(folder, error) from None
+
+
+@contextlib.contextmanager
+def making(folder: Path) -> Iterator[None]:
+    """Make a folder for a block; whatever was made and is still empty when the block ends is removed.
+
+    Raises:
+        InputError: The folder cannot be made.
+    """
+    missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
+    try:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(folder, error) from None
+        yield
+    finally:
+        for path in missing:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path` that takes its place when the block ends, and is removed when it fails.
 
     Raises:
-        InputError: The folder cannot be written.
+        InputError: The folder or the file cannot be written.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    except OSError as error:
-        raise InputError(
-            "the folder cannot be written",
-            file=path.parent,
-            found=error.strerror or str(error),
-            next_step="make it writable or name another folder",
-        ) from None
-    os.close(handle)
-    part = Path(name)
-    try:
-        yield part
-        with part.open("rb+") as stream:
-            os.fsync(stream.fileno())
-        # mkstemp makes files private; what replaces an ordinary file should be as readable as one.
-        umask = os.umask(0)
-        os.umask(umask)
-        part.chmod(0o666 & ~umask)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with making(path.parent):
+        try:
+            handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        except OSError as error:
+            raise _unwritable(path.parent, error) from None
+        os.close(handle)
+        part = Path(name)
+        try:
+            yield part
+            with part.open("rb+") as stream:
+                os.fsync(stream.fileno())
+            # mkstemp makes files private; what replaces an ordinary file should be as readable as one.
+            umask = os.umask(0)
+            os.umask(umask)
+            part.chmod(0o666 & ~umask)
+            part.replace(path)
+        except OSError as error:
+            raise _unwritable(path, error) from None
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError(
+        "the file or folder cannot be written",
+        file=path,
+        found=error.strerror or str(error),
+        next_step="make it writable and see that there is room, or name another folder",
+    )
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write bytes to `path` by a temporary file and a rename.
 
     Raises:
-        InputError: The folder cannot be written.
+        InputError: The folder or the file cannot be written.
     """
     with replacing(path) as part:
-        try:
-            part.write_bytes(data)
-        except OSError as error:
-            raise InputError("the file cannot be written", file=path, found=error.strerror or str(error)) from None
+        part.write_bytes(data)

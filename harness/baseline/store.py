@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from harness.baseline.schema import SCHEMA_VERSION, GoldenDocument, dump
 from harness.errors import InputError
-from harness.files import hash_file, read_json_object, write_atomically
+from harness.files import hash_file, is_file, is_folder, making, read_json_object, write_atomically
 from harness.pair.builtin import builtin_root
 from harness.pair.pair import Pair
 
@@ -200,9 +200,13 @@ def save_golden(file: Path, document: GoldenDocument, tensors: bytes) -> None:
     Raises:
         InputError: The folder cannot be written.
     """
-    write_atomically(file.parent / document.tensors, tensors)
-    write_atomically(file, dump(document))
-    _remove_unused(file.parent)
+    with making(file.parent):
+        try:
+            write_atomically(file.parent / document.tensors, tensors)
+            write_atomically(file, dump(document))
+        finally:
+            # After a failure too: tensors that no golden names are nobody's.
+            _remove_unused(file.parent)
 
 
 def _remove_unused(folder: Path) -> None:

@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 from harness.errors import InputError
+from harness.files import is_file, is_folder
 
 __all__ = ["builtin_root", "find_pair"]
 
@@ -29,11 +30,11 @@ def builtin_root() -> Path:
 @functools.cache
 def _is_checkout(folder: Path) -> bool:
     project = folder / "pyproject.toml"
-    if not (project.is_file() and (folder / "fixtures" / "pairs").is_dir()):
+    if not (is_file(project) and is_folder(folder / "fixtures" / "pairs")):
         return False
     try:
         name = tomllib.loads(project.read_text(encoding="utf-8")).get("project", {}).get("name")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return False
     return bool(name == "acceptance-harness")
 
@@ -45,11 +46,11 @@ def find_pair(name_or_path: str) -> Path:
         InputError: Neither a file nor a built-in pair.
     """
     path = Path(name_or_path)
-    if path.is_file():
+    if is_file(path):
         return path
     folder = builtin_root() / "fixtures" / "pairs"
     builtin = folder / f"{name_or_path}.pair.toml"
-    if path.name == name_or_path and builtin.is_file():
+    if path.name == name_or_path and is_file(builtin):
         return builtin
     names = sorted(file.name.removesuffix(".pair.toml") for file in folder.glob("*.pair.toml"))
     raise InputError(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.errors import InputError
+from harness.errors import InputError, quote
 
 __all__ = ["ConfigValues"]
+
+# Sizes are torch's 64-bit integers, and products of them must be too.
+_HIGHEST = (1 << 31) - 1
 
 
 class ConfigValues:
@@ -37,17 +41,18 @@ class ConfigValues:
             raise self.error(key, value, "an object")
         return ConfigValues(value, self.file, f"{self.prefix}{key}.")
 
-    def integer(self, key: str, default: int | None = None, *, low: int = 1) -> int:
-        """Return an integer of at least `low`."""
-        value = self._get(key, default, f"an integer of at least {low}")
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise self.error(key, value, f"an integer of at least {low}")
+    def integer(self, key: str, default: int | None = None, *, high: int = _HIGHEST) -> int:
+        """Return an integer from 1 to `high`."""
+        expected = f"an integer from 1 to {high}"
+        value = self._get(key, default, expected)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
+            raise self.error(key, value, expected)
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
         """Return a finite number above zero."""
         value = self._get(key, default, "a number above 0")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
             raise self.error(key, value, "a number above 0")
         return float(value)
 
@@ -81,7 +86,7 @@ class ConfigValues:
     def error(self, key: str, found: object, expected: str) -> InputError:
         """Return the error for a value of the wrong kind."""
         return InputError(
-            "the value is not usable", file=self.file, key=self.prefix + key, found=repr(found), expected=expected
+            "the value is not usable", file=self.file, key=self.prefix + key, found=quote(found), expected=expected
         )
 
     def _get(self, key: str, default: Any, expected: str) -> Any:

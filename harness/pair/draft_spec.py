@@ -99,8 +99,15 @@ def read_draft_spec(path: Path) -> DraftSpec:
     num_heads = config.integer("num_attention_heads")
     if "head_dim" not in config and hidden_size % num_heads:
         raise InputError(
-            "the key is missing and hidden_size / num_attention_heads is no integer", file=file, key="head_dim"
+            "the key is missing and hidden_size / num_attention_heads is no integer",
+            file=file,
+            key="head_dim",
+            found=f"{hidden_size} / {num_heads}",
+            expected="the width of a head",
         )
+    head_dim = config.integer("head_dim", max(1, hidden_size // num_heads))
+    if head_dim % 2:
+        raise config.error("head_dim", head_dim, "an even number: rotary embedding turns the dimensions in pairs")
     num_kv_heads = config.integer("num_key_value_heads", num_heads)
     if num_heads % num_kv_heads:
         raise config.error("num_key_value_heads", num_kv_heads, f"a divisor of num_attention_heads = {num_heads}")
@@ -118,7 +125,7 @@ def read_draft_spec(path: Path) -> DraftSpec:
         intermediate_size=config.integer("intermediate_size"),
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
-        head_dim=config.integer("head_dim", max(1, hidden_size // num_heads)),
+        head_dim=head_dim,
         vocab_size=vocab_size,
         draft_vocab_size=draft_vocab_size,
         max_positions=config.integer("max_position_embeddings", 2048),
@@ -197,6 +204,10 @@ def _flags(config: ConfigValues, nested: ConfigValues) -> tuple[dict[str, bool],
         flags[name] = source.boolean(name, default)
     if flags["norm_before_fc"] and flags["fc_norm"]:
         raise InputError(
-            "norm_before_fc and fc_norm exclude each other", file=config.file, key="norm_before_fc", found="both true"
+            "norm_before_fc and fc_norm exclude each other",
+            file=config.file,
+            key="norm_before_fc and fc_norm",
+            found="both true",
+            expected="at most one of them true",
         )
     return flags, resolved

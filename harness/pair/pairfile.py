@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pydantic
 
-from harness.errors import InputError
+from harness.errors import InputError, quote
 from harness.files import read_text
 
 __all__ = ["DecodeSettings", "EngineSettings", "GateSettings", "PairFile", "read_pair_file"]
@@ -79,7 +79,7 @@ class EngineSettings(_Strict):
 class PairFile(_Strict):
     """A pair file's content; see the README for every key."""
 
-    name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
     target: str = pydantic.Field(min_length=1)
     target_revision: str | None = None
     draft: str = pydantic.Field(min_length=1)
@@ -103,8 +103,11 @@ def read_pair_file(path: Path) -> PairFile:
     text = read_text(path, what="pair file")
     try:
         raw = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError("the pair file is not valid TOML", file=path, found=str(error)) from None
+    except (ValueError, RecursionError) as error:
+        # ValueError beside TOMLDecodeError: an integer of more digits than Python reads.
+        raise InputError(
+            "the pair file is not valid TOML", file=path, found=str(error), expected="TOML as the README shows it"
+        ) from None
     try:
         return PairFile.model_validate(raw)
     except pydantic.ValidationError as error:
@@ -124,5 +127,5 @@ def _first_error(error: pydantic.ValidationError, path: Path) -> InputError:
         return InputError("the key is missing", file=path, key=key, next_step=f"add {key} to the pair file")
     message = first["msg"].removeprefix("Value error, ")
     return InputError(
-        "the value is not usable", file=path, key=key or None, found=repr(first["input"]), expected=message
+        "the value is not usable", file=path, key=key or None, found=quote(first["input"]), expected=message
     )

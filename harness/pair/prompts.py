@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import pydantic
 
-from harness.errors import InputError
-from harness.files import read_text
+from harness.errors import InputError, quote
+from harness.files import parse_json, read_text
 
 __all__ = ["Prompt", "PromptLine", "read_prompt_lines", "select_prompts"]
 
@@ -79,21 +78,26 @@ def read_prompt_lines(path: Path) -> list[PromptLine]:
         first_seen[line.id] = number
         lines.append(line)
     if not lines:
-        raise InputError("the prompts file holds no prompts", file=path, expected="at least one line")
+        raise InputError("the prompts file holds no prompts", file=path, found="no line", expected="at least one line")
     return lines
 
 
 _FORMS = ("text", "messages", "token_ids")
+_LINE_FORM = "one object with id and one of text, messages, token_ids"
 
 
 def _read_line(text: str, path: Path, number: int) -> PromptLine:
     where = f"line {number}"
     try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError("the line is not valid JSON", file=path, key=where, found=str(error)) from None
+        raw = parse_json(text)
+    except ValueError as error:
+        raise InputError(
+            "the line is not valid JSON", file=path, key=where, found=str(error), expected=_LINE_FORM
+        ) from None
     if not isinstance(raw, dict):
-        raise InputError("the line is no JSON object", file=path, key=where, found=type(raw).__name__)
+        raise InputError(
+            "the line is no JSON object", file=path, key=where, found=type(raw).__name__, expected=_LINE_FORM
+        )
     try:
         line = PromptLine.model_validate(raw)
     except pydantic.ValidationError as error:
@@ -103,7 +107,7 @@ def _read_line(text: str, path: Path, number: int) -> PromptLine:
             "the prompt is not usable",
             file=path,
             key=f"{where}, {key}",
-            found=repr(first["input"]),
+            found=quote(first["input"]),
             expected=first["msg"],
         ) from None
     given = [name for name in _FORMS if getattr(line, name) is not None]
@@ -117,7 +121,9 @@ def _read_line(text: str, path: Path, number: int) -> PromptLine:
         )
     value = getattr(line, given[0])
     if not value or (isinstance(value, str) and not value.strip()):
-        raise InputError("the prompt is empty", file=path, key=f"{where}, {given[0]}", found=repr(value))
+        raise InputError(
+            "the prompt is empty", file=path, key=f"{where}, {given[0]}", found=quote(value), expected="something to read"
+        )
     return line
 
 
@@ -130,7 +136,8 @@ def select_prompts(lines: list[PromptLine], selection: str | None, path: Path) -
     if selection is None:
         return lines
     if selection.strip().isdecimal():
-        count = int(selection)
+        # Python reads no integers of thousands of digits.
+        count = int(selection) if len(selection) < 100 else len(lines) + 1
         if not 1 <= count <= len(lines):
             raise InputError(
                 "no such number of prompts",

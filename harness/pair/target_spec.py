@@ -10,6 +10,10 @@ from harness.pair.config_values import ConfigValues
 
 __all__ = ["TargetSpec", "read_target_spec"]
 
+# No model is as deep. A target is built block by block before its weights are looked at: a slip of the keyboard must
+# not keep that going for hours.
+_MOST_LAYERS = 4096
+
 
 @dataclass(frozen=True)
 class TargetSpec:
@@ -52,7 +56,7 @@ def read_target_spec(path: Path) -> TargetSpec:
     return TargetSpec(
         path=path,
         architecture=names[0],
-        num_layers=config.integer("num_hidden_layers"),
+        num_layers=config.integer("num_hidden_layers", high=_MOST_LAYERS),
         hidden_size=config.integer("hidden_size"),
         vocab_size=config.integer("vocab_size"),
         max_positions=config.integer("max_position_embeddings", 1 << 30),

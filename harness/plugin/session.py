@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,15 +47,18 @@ def _shared(config: pytest.Config, file: Path) -> CheckResult:
         return _measure(config, file)
     import filelock
 
-    key = hashlib.sha256(f"{worker['testrunuid']}:{file}".encode()).hexdigest()[:24]
-    folder = Path(tempfile.gettempdir()) / f"acceptance-{worker['testrunuid']}"
+    folder = _shared_folder(worker["testrunuid"])
     folder.mkdir(mode=0o700, exist_ok=True)
-    stored = folder / key
+    stored = folder / hashlib.sha256(str(file).encode()).hexdigest()[:24]
     with filelock.FileLock(f"{stored}.lock"):
         if not stored.exists():
             stored.write_bytes(pickle.dumps(_measure(config, file)))
         # Written by a worker of this very run, in a folder of its own.
         return pickle.loads(stored.read_bytes())  # type: ignore[no-any-return]  # noqa: S301
+
+
+def _shared_folder(run: str) -> Path:
+    return Path(tempfile.gettempdir()) / f"acceptance-{run}"
 
 
 def _measure(config: pytest.Config, file: Path) -> CheckResult:
@@ -94,8 +98,12 @@ class Results:
         if report.skipped and "gpu" in report.keywords:
             self.unchecked_gpu += 1
 
+    @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """Write the results where `--acceptance-json` says."""
+        """Write the results where `--acceptance-json` says, and remove what the workers shared."""
+        distributed = self.config.pluginmanager.getplugin("dsession")
+        if distributed is not None:
+            shutil.rmtree(_shared_folder(distributed.nodemanager.testrunuid), ignore_errors=True)
         target = self.config.getoption("--acceptance-json")
         if target and not hasattr(self.config, "workerinput"):
             from harness.files import write_atomically
