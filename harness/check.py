@@ -148,11 +148,13 @@ def prepare(
     if num_steps is not None:
         pair = pair.with_steps(num_steps)
     if dtype is not None and dtype not in get_args(Dtype):
-        raise InputError("no such dtype", key="dtype", found=dtype, expected=" or ".join(get_args(Dtype)))
+        raise InputError("no such dtype", key="--dtype", found=dtype, expected=" or ".join(get_args(Dtype)))
+    if engine is None:
+        split_engine(pair.settings.engine.name, file=pair.file, key="engine.name")
+    else:
+        split_engine(engine, key="--engine")
     changes = {"name": engine, "dtype": dtype, "device": device}
-    pair = pair.with_engine(**{key: value for key, value in changes.items() if value is not None})
-    split_engine(pair.settings.engine.name)
-    return pair
+    return pair.with_engine(**{key: value for key, value in changes.items() if value is not None})
 
 
 def measure(pair: Pair, *, prompts: str | None = None, progress: Progress = _SILENT) -> Measurement:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,7 @@ from harness.detectors.contract import broken_contract
 from harness.engines.base import Progress
 from harness.engines.registry import split_engine
 from harness.errors import InputError
+from harness.files import require_writable
 from harness.pair.pair import Pair, load_prompts
 from harness.record import PromptRecord
 from harness.statistics import rate_interval
@@ -89,8 +91,9 @@ def record(pair: Pair, *, reason: str | None = None, progress: Progress | None =
             expected="reference",
         )
     file = _golden_file(pair)
-    before = load_golden(file) if file.exists() else None
+    before = load_golden(file) if os.path.lexists(file) else None
     _require_reason(pair, before, reason)
+    require_writable(file.parent)
     _require_contract(pair)
     prompts = load_prompts(pair)
     start = datetime.datetime.now(datetime.UTC)

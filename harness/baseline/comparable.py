@@ -40,7 +40,12 @@ def require_comparable(golden: Golden, pair: Pair, prompts: Sequence[Prompt], *,
     again = f"harness record {pair.file} --reason …"
     if document.pair != pair.name:
         raise InputError(
-            "the golden is of another pair", file=file, key="pair", found=document.pair, expected=pair.name
+            "the golden is of another pair",
+            file=file,
+            key="pair",
+            found=document.pair,
+            expected=f"{pair.name}, as {pair.file} says",
+            next_step=f"give the pair its own name back, or record a golden of it: {again}",
         )
     ours = target_shape(pair)
     for name in type(ours).model_fields:

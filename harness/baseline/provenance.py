@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import subprocess
 from pathlib import Path
 
-from harness.files import hash_file
+from harness.files import hash_file, is_file
 from harness.pair.pair import Pair
 
 __all__ = ["commit_of", "machine_info", "pair_hashes"]
@@ -18,8 +19,10 @@ def pair_hashes(pair: Pair) -> dict[str, str]:
     result = {}
     for name, folder in (("target", pair.target.path), ("draft", pair.draft.path)):
         for file in sorted(folder.iterdir()):
-            if file.suffix in (".json", ".safetensors") and file.is_file():
-                result[f"{name}/{file.name}"] = hash_file(file)
+            if file.suffix in (".json", ".safetensors") and is_file(file):
+                # What may not be read was not needed either: whatever is needed has been read by now.
+                with contextlib.suppress(OSError):
+                    result[f"{name}/{file.name}"] = hash_file(file)
     result["prompts"] = hash_file(pair.prompts_file)
     return result
 

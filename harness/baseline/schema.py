@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 
@@ -29,7 +29,8 @@ class _Strict(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-Count = pydantic.NonNegativeInt
+# Bounded, so that sums of counts stay exact and ratios of them stay numbers.
+Count = Annotated[int, pydantic.Field(ge=0, lt=1 << 40)]
 
 
 class TargetShape(_Strict):
@@ -66,12 +67,25 @@ class GoldenPrompt(_Strict):
     id: str
     category: str
     hash: str
-    tokens: pydantic.PositiveInt
+    tokens: Annotated[Count, pydantic.Field(ge=1)]
     output: Count
     histogram: list[Count]
     eos_round: tuple[Count, Count] | None = None
     hits: list[Count] | None = None
     positions: list[Count] | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _adds_up(self) -> GoldenPrompt:
+        if self.eos_round is not None and self.eos_round[1] > self.eos_round[0]:
+            raise ValueError(
+                f"prompt {self.id!r} has an eos_round of {self.eos_round[1]} of {self.eos_round[0]} tokens"
+            )
+        if (self.hits is None) != (self.positions is None):
+            raise ValueError(f"prompt {self.id!r} has only one of hits and positions")
+        for hits, positions in zip(self.hits or (), self.positions or (), strict=False):
+            if hits > positions:
+                raise ValueError(f"prompt {self.id!r} has {hits} hits at {positions} positions")
+        return self
 
     def counts(self) -> PromptCounts:
         """Return the counts as acceptance takes them."""
@@ -93,10 +107,16 @@ class Noise(_Strict):
         how: The disturbed copies.
     """
 
-    blocks: pydantic.PositiveInt
+    blocks: Annotated[Count, pydantic.Field(ge=1)]
     changed: Count
     likelihood: pydantic.NonNegativeFloat
     how: str
+
+    @pydantic.model_validator(mode="after")
+    def _adds_up(self) -> Noise:
+        if self.changed > self.blocks:
+            raise ValueError(f"{self.changed} blocks changed, of {self.blocks}")
+        return self
 
 
 class Totals(_Strict):
@@ -148,7 +168,11 @@ class GoldenDocument(_Strict):
     @pydantic.field_validator("decode")
     @classmethod
     def _known_settings(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if DecodeSettings.model_validate(value).comparable() != value:
+        try:
+            known = DecodeSettings.model_validate(value).comparable() == value
+        except pydantic.ValidationError:
+            known = False
+        if not known:
             raise ValueError("not the settings of a decoder, all of them")
         return value
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +20,16 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from harness.baseline.schema import SCHEMA_VERSION, GoldenDocument, dump
-from harness.errors import InputError
-from harness.files import hash_file, is_file, is_folder, making, read_json_object, write_atomically
+from harness.engines.reference.rounds import Limits
+from harness.errors import InputError, one_line, quote
+from harness.files import hash_file, is_folder, making, read_json_object, write_atomically
 from harness.pair.builtin import builtin_root
-from harness.pair.pair import Pair
+from harness.pair.pair import Pair, relative_path
 
 __all__ = ["DEFAULT_CLASS", "Golden", "GoldenTensors", "find_golden", "golden_folder", "load_golden", "save_golden"]
 
 DEFAULT_CLASS = "reference-cpu-float32"
+_ADVICE = "restore it from version control, or remove it and record it anew"
 
 
 @dataclass(frozen=True)
@@ -65,16 +68,16 @@ def golden_folder(pair: Pair, *, for_writing: bool = False) -> Path | None:
     write, else beside the pair file.
     """
     if pair.settings.golden is not None:
-        return pair.file.parent / Path(pair.settings.golden).expanduser() / pair.name
+        return relative_path(pair.file, "golden", pair.settings.golden) / pair.name
     start = pair.file.resolve().parent
     for folder in (start, *start.parents):
         candidate = folder / "golden"
-        if candidate.is_dir() and (for_writing or (candidate / pair.name).is_dir()):
+        if is_folder(candidate) and (for_writing or is_folder(candidate / pair.name)):
             return candidate / pair.name
     if for_writing:
         return start / "golden" / pair.name
     candidate = builtin_root() / "golden" / pair.name
-    return candidate if candidate.is_dir() else None
+    return candidate if is_folder(candidate) else None
 
 
 def find_golden(pair: Pair, device_class: str) -> Path:
@@ -85,7 +88,7 @@ def find_golden(pair: Pair, device_class: str) -> Path:
     """
     folder = golden_folder(pair)
     for name in (device_class, DEFAULT_CLASS):
-        if folder is not None and (folder / f"{name}.json").is_file():
+        if folder is not None and os.path.lexists(folder / f"{name}.json"):
             return folder / f"{name}.json"
     raise InputError(
         "the pair has no golden",
@@ -102,30 +105,40 @@ def load_golden(file: Path) -> Golden:
     Raises:
         InputError: It is missing, of another schema, does not add up, or its tensors are not the ones it names.
     """
-    raw = read_json_object(file, what="golden", next_step="restore it from version control")
+    raw = read_json_object(file, what="golden", next_step=_ADVICE)
     if raw.get("schema_version") != SCHEMA_VERSION:
         raise InputError(
             "the golden has another schema",
             file=file,
             key="schema_version",
-            found=repr(raw.get("schema_version")),
+            found=quote(raw.get("schema_version")),
             expected=SCHEMA_VERSION,
             next_step="record it again with this version of the harness",
         )
     try:
         # Strict JSON mode: a count written as text is an error, a list is still a tuple.
         document = GoldenDocument.model_validate_json(json.dumps(raw))
+    except RecursionError:
+        raise InputError("the golden's values are nested too deeply", file=file, next_step=_ADVICE) from None
     except pydantic.ValidationError as error:
         first = error.errors()[0]
-        problem = first["msg"].removeprefix("Value error, ")
+        problem = one_line(first["msg"].removeprefix("Value error, "), 240)
         key = ".".join(str(part) for part in first["loc"])
         raise InputError(
-            f"the golden is not usable: {problem}",
-            file=file,
-            key=key or None,
-            next_step="restore it from version control, or remove it and record it anew",
+            f"the golden is not usable: {problem}", file=file, key=key or None, next_step=_ADVICE
         ) from None
-    return Golden(file, document, _load_tensors(file.parent / document.tensors, document))
+    golden = Golden(file, document, _load_tensors(file.parent / document.tensors, document))
+    recorded = {"engine": document.engine, "device": document.device, "dtype": document.dtype}
+    if golden.device_class != "-".join(recorded.values()):
+        raise InputError(
+            "the golden was recorded on another class than its name says",
+            file=file,
+            key=", ".join(recorded),
+            found="-".join(recorded.values()),
+            expected=golden.device_class,
+            next_step=_ADVICE,
+        )
+    return golden
 
 
 def _load_tensors(file: Path, document: GoldenDocument) -> dict[str, GoldenTensors]:
@@ -134,7 +147,11 @@ def _load_tensors(file: Path, document: GoldenDocument) -> dict[str, GoldenTenso
         found = hash_file(file)
     except OSError as error:
         raise InputError(
-            "the golden's tensors cannot be read", file=file, found=error.strerror, next_step=advice
+            "the golden's tensors cannot be read",
+            file=file,
+            found=error.strerror,
+            expected="the file that the golden names under tensors",
+            next_step=advice,
         ) from None
     if found != file.stem:
         raise InputError(
@@ -146,20 +163,57 @@ def _load_tensors(file: Path, document: GoldenDocument) -> dict[str, GoldenTenso
         )
     try:
         arrays = safetensors.numpy.load_file(file)
+        _require_fitting(arrays, document)
         return _split(arrays, document)
-    except (safetensors.SafetensorError, KeyError, ValueError) as error:
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
         raise InputError("the golden's tensors are not usable", file=file, found=str(error), next_step=advice) from None
 
 
+def _require_fitting(arrays: dict[str, NDArray[np.generic]], document: GoldenDocument) -> None:
+    """Refuse arrays that do not fit the JSON or each other.
+
+    Raises:
+        ValueError: An array is missing, of another kind or shape, or holds a value that cannot be.
+    """
+    outputs = [prompt.output for prompt in document.prompts]
+    decode = document.decode
+    _require_array(arrays, "texts", "i", (sum(outputs),))
+    _require_array(arrays, "starts", "i", (len(outputs),))
+    starts = [int(value) for value in arrays["starts"]]
+    if {"proposals", "logprobs"} & arrays.keys():
+        limits = Limits(decode["max_new_tokens"], decode["num_steps"], eos_ids=())
+        # Whether a text ends in EOS or at the limit, its length alone says where rounds could start.
+        meant = [limits.starts(range(output)) for output in outputs]
+        if starts != meant:
+            raise ValueError(f"starts are {starts}, the JSON's outputs give {meant}")
+    for name, kind in (("proposals", "i"), ("logprobs", "f")):
+        if name in arrays:
+            _require_array(arrays, name, kind, (sum(starts), decode["num_steps"]))
+    for name in ("texts", "proposals"):
+        ids = arrays.get(name, np.zeros(0, np.int32))
+        outside = ids[(ids < 0) | (ids >= document.target.vocab_size)]
+        if len(outside):
+            raise ValueError(
+                f"{name} hold the token {outside[0]}, the target knows 0 to {document.target.vocab_size - 1}"
+            )
+    if np.isinf(arrays.get("logprobs", np.zeros(0, np.float32))).any():
+        raise ValueError("logprobs hold infinity")
+
+
+def _require_array(arrays: dict[str, NDArray[np.generic]], name: str, kind: str, shape: tuple[int, ...]) -> None:
+    if name not in arrays:
+        raise ValueError(f"{name} are missing")
+    found = arrays[name]
+    if found.dtype.kind != kind or found.shape != shape:
+        meant = f"{'integers' if kind == 'i' else 'floats'} of shape {list(shape)}"
+        raise ValueError(f"{name} are {found.dtype} of shape {list(found.shape)}, the JSON says {meant}")
+
+
 def _split(arrays: dict[str, NDArray[np.generic]], document: GoldenDocument) -> dict[str, GoldenTensors]:
-    """Cut the flat arrays into each prompt's part."""
+    """Cut the flat arrays, which fit the JSON, into each prompt's part."""
     starts = arrays["starts"]
-    if len(starts) != len(document.prompts):
-        raise ValueError(f"{len(starts)} prompts in the tensors, {len(document.prompts)} in the JSON")
     text_ends = np.cumsum([prompt.output for prompt in document.prompts])
     start_ends = np.cumsum(starts)
-    if len(arrays["texts"]) != text_ends[-1]:
-        raise ValueError("the texts' lengths differ from the JSON's")
     texts = np.split(arrays["texts"].astype(np.int32), text_ends[:-1])
     parts = {
         name: np.split(arrays[name], start_ends[:-1]) if name in arrays else None for name in ("proposals", "logprobs")

@@ -147,7 +147,12 @@ def main(arguments: list[str] | None = None) -> int:
     as_json = "--json" in arguments
     debug = "--debug" in arguments
     try:
-        status = app(arguments, standalone_mode=False)
+        # Not by the app's own main, which keeps interrupts and closed pipes to itself.
+        command = typer.main.get_command(app)
+        with command.make_context("harness", list(arguments)) as context:
+            command.invoke(context)
+    except typer.Exit as done:
+        return done.exit_code
     except HarnessError as error:
         if debug:
             traceback.print_exc()
@@ -166,7 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
             traceback.print_exc()
         text = f"the engine failed: {type(error).__name__}: {error}. Next: run again with --debug and report it."
         return output.fail(text, {"type": type(error).__name__}, 4, as_json=as_json)
-    return status if isinstance(status, int) else 0
+    return 0
 
 
 def run() -> NoReturn:

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from harness.errors import one_line
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -19,7 +21,13 @@ __all__ = ["fail", "note", "print_json", "print_report", "progress", "usage_mess
 
 def print_json(body: dict[str, Any]) -> None:
     """Print one JSON object; a number that JSON cannot say becomes null."""
-    print(json.dumps(_finite(body), ensure_ascii=False, indent=2, allow_nan=False))  # noqa: T201
+    text = json.dumps(_finite(body), ensure_ascii=False, indent=2, allow_nan=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        # A stream that knows no Unicode, or a path whose bytes are none: JSON can escape both.
+        text = json.dumps(_finite(body), indent=2, allow_nan=False)
+    print(text)  # noqa: T201
 
 
 def _finite(value: Any) -> Any:
@@ -67,6 +75,7 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
 
 def fail(text: str, details: dict[str, Any], status: int, *, as_json: bool) -> int:
     """Print an error, as one paragraph on stderr and, where asked, as one JSON object on stdout."""
+    text = one_line(text)
     note(f"error: {text}")
     if as_json:
         print_json({"error": {"message": text, "exit_code": status, **details}})
@@ -78,4 +87,4 @@ def usage_message(error: Exception) -> str | None:
     format_message = getattr(error, "format_message", None)
     if format_message is None or not hasattr(error, "exit_code"):
         return None
-    return f"{format_message()} Next: see --help."
+    return f"{format_message().rstrip('.')}. Next: see --help."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from harness.engines.base import Engine
 from harness.errors import InputError
 
@@ -10,14 +12,19 @@ __all__ = ["ENGINES", "find_engine", "split_engine"]
 ENGINES = ("reference", "reference:replay", "reference:sequential", "reference:batched")
 
 
-def split_engine(name: str) -> tuple[str, str]:
+def split_engine(name: str, *, file: Path | None = None, key: str = "engine") -> tuple[str, str]:
     """Return an engine's name and mode.
+
+    Args:
+        name: The engine, as `reference:batched`.
+        file: Where the name was written, for the message.
+        key: The key or option that it was given by.
 
     Raises:
         InputError: There is no such engine.
     """
     if name not in ENGINES:
-        raise InputError("no such engine", key="engine", found=name, expected=" or ".join(ENGINES))
+        raise InputError("no such engine", file=file, key=key, found=name, expected=" or ".join(ENGINES))
     base, _, mode = name.partition(":")
     return base, mode or "replay"
 

@@ -141,7 +141,7 @@ def read_ids(
     Raises:
         InputError: The convention is unknown, has no default, or an id stands for no boundary of this target.
     """
-    rule = find_convention(convention, architecture=architecture, file=file, key="trained_as / served_by")
+    rule = find_convention(convention, architecture=architecture)
     defaulted = ids is None
     offset = rule.offset
     if ids is None:

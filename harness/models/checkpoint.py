@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import torch
 from torch import Tensor
 
-from harness.errors import InputError
-from harness.files import read_json_object
+from harness.errors import InputError, quote
+from harness.files import is_file, read_json_object
 
-__all__ = ["check_finite", "read_tensors", "weight_files"]
+__all__ = ["check_finite", "read_dtypes", "read_tensors", "weight_files"]
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -22,9 +24,9 @@ def weight_files(folder: Path) -> list[Path]:
         InputError: There are none, or the index names one that is not there.
     """
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if single.is_file():
+    if is_file(single):
         return [single]
-    if not index.is_file():
+    if not is_file(index):
         raise InputError(
             "the checkpoint has no weights",
             file=folder,
@@ -33,11 +35,24 @@ def weight_files(folder: Path) -> list[Path]:
         )
     weight_map = read_json_object(index, what="weights' index").get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise InputError("the index names no files", file=index, key="weight_map", found=repr(weight_map))
+        raise InputError(
+            "the index names no files",
+            file=index,
+            key="weight_map",
+            found=quote(weight_map),
+            expected="an object of tensor names and file names",
+        )
     files = [folder / str(name) for name in sorted(set(map(str, weight_map.values())))]
     for file in files:
-        if not file.is_file():
-            raise InputError("the index names a file that is not there", file=index, key="weight_map", found=file.name)
+        if not is_file(file):
+            raise InputError(
+                "the index names a file that is not there",
+                file=index,
+                key="weight_map",
+                found=file.name,
+                expected=f"a file in {folder}",
+                next_step="copy or download the checkpoint whole",
+            )
     return files
 
 
@@ -52,20 +67,40 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
 
 def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
     for file in weight_files(folder):
-        try:
-            with safetensors.safe_open(file, framework="pt") as stream:
-                for name in stream.keys():  # noqa: SIM118 - not a mapping
-                    tensor = stream.get_tensor(name)
-                    check_finite(name, tensor, file)
-                    yield name, tensor
-        except (safetensors.SafetensorError, OSError) as error:
-            raise InputError(
-                "the weights cannot be read",
-                file=file,
-                found=str(error),
-                expected="a safetensors file",
-                next_step="copy or download the file again",
-            ) from None
+        with _opened(file) as stream:
+            for name in stream.keys():  # noqa: SIM118 - not a mapping
+                tensor = stream.get_tensor(name)
+                check_finite(name, tensor, file)
+                yield name, tensor
+
+
+def read_dtypes(folder: Path) -> dict[str, tuple[str, Path]]:
+    """Return each tensor's dtype, as safetensors names it ("F32"), and file; no tensor is read.
+
+    Raises:
+        InputError: A file is missing or corrupt.
+    """
+    dtypes = {}
+    for file in weight_files(folder):
+        with _opened(file) as stream:
+            for name in stream.keys():  # noqa: SIM118 - not a mapping
+                dtypes[name] = (str(stream.get_slice(name).get_dtype()), file)
+    return dtypes
+
+
+@contextlib.contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    try:
+        with safetensors.safe_open(file, framework="pt") as stream:
+            yield stream
+    except (safetensors.SafetensorError, OSError) as error:
+        raise InputError(
+            "the weights cannot be read",
+            file=file,
+            found=str(error),
+            expected="a safetensors file",
+            next_step="copy or download the file again",
+        ) from None
 
 
 def check_finite(name: str, tensor: Tensor, file: Path) -> None:
@@ -74,8 +109,12 @@ def check_finite(name: str, tensor: Tensor, file: Path) -> None:
     Raises:
         InputError: The tensor holds such a value.
     """
-    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-        bad = int((~torch.isfinite(tensor)).sum())
+    if not tensor.is_floating_point():
+        return
+    # torch knows no isfinite for floats of eight bits.
+    finite = torch.isfinite(tensor.float() if tensor.element_size() == 1 else tensor)
+    if not bool(finite.all()):
+        bad = int((~finite).sum())
         raise InputError(
             "the tensor holds values that are not finite",
             file=file,

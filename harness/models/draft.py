@@ -13,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from harness.errors import InputError
+from harness.errors import InputError, quote
 from harness.models.precision import norm_dtype
 from harness.pair.draft_spec import DraftSpec
+from harness.pair.quiet import quiet
 
 __all__ = ["DraftLayer", "Eagle3Draft", "RMSNorm", "Rotary"]
 
@@ -205,7 +206,13 @@ def _activation(spec: DraftSpec) -> nn.Module:
     from transformers.activations import ACT2FN
 
     if spec.hidden_act not in ACT2FN:
-        raise InputError("unknown activation", file=spec.config_file, key="hidden_act", found=spec.hidden_act)
+        raise InputError(
+            "unknown activation",
+            file=spec.config_file,
+            key="hidden_act",
+            found=spec.hidden_act,
+            expected="a name that transformers knows, as silu",
+        )
     return cast(nn.Module, ACT2FN[spec.hidden_act])
 
 
@@ -217,21 +224,27 @@ def _rope_frequencies(spec: DraftSpec) -> tuple[Tensor, float]:
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
     try:
-        config = LlamaConfig(
-            hidden_size=spec.hidden_size,
-            num_attention_heads=spec.num_heads,
-            head_dim=spec.head_dim,
-            max_position_embeddings=spec.max_positions,
-            **spec.rope,
-        )
-        rotary = LlamaRotaryEmbedding(config)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        # On the CPU, whatever device the draft is built on: the values are looked at here.
+        with quiet(), torch.device("cpu"):
+            config = LlamaConfig(
+                # Only the width of a head counts here, and transformers wants it to divide the model's.
+                hidden_size=spec.num_heads * spec.head_dim,
+                num_attention_heads=spec.num_heads,
+                head_dim=spec.head_dim,
+                max_position_embeddings=spec.max_positions,
+                **spec.rope,
+            )
+            rotary = LlamaRotaryEmbedding(config)
+        inv_freq = cast(Tensor, rotary.inv_freq).float()
+        if not bool(torch.isfinite(inv_freq).all()):
+            raise ValueError("frequencies that are finite")
+    except Exception as error:  # noqa: BLE001 - the keys reach arithmetic in transformers, which may fail in any way
         raise InputError(
             "the rope keys are not usable",
             file=spec.config_file,
             key="rope_theta / rope_scaling / rope_parameters",
-            found=repr(dict(spec.rope)),
-            expected=str(error),
+            found=quote(dict(spec.rope)),
+            expected=f"keys that transformers reads: {type(error).__name__} {error}",
         ) from None
     if rotary.rope_type not in _FIXED_ROPES:
         raise InputError(
@@ -242,4 +255,4 @@ def _rope_frequencies(spec: DraftSpec) -> tuple[Tensor, float]:
             expected=" or ".join(_FIXED_ROPES),
         )
     # From the base frequencies on, everything is computed here, in the draft's own precision.
-    return cast(Tensor, rotary.inv_freq).float(), float(rotary.attention_scaling)
+    return inv_freq, float(rotary.attention_scaling)

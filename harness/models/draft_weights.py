@@ -39,11 +39,10 @@ def load_draft(
         InputError: A tensor is missing, unknown, misshapen or not finite, or the vocabulary map is out of range.
     """
     file = weight_files(spec.path)[0]
-    tensors = {_canonical(name): tensor for name, tensor in read_tensors(spec.path).items()}
+    tensors = _read(spec)
     for name in _IGNORED:
         tensors.pop(name, None)
-    draft = Eagle3Draft(spec, num_boundaries)
-    expected = draft.state_dict()
+    expected = _expected(spec, num_boundaries)
     _fill_optional(tensors, spec, target_embedding, expected, file)
     _check_names(tensors, expected, file)
     for name, tensor in tensors.items():
@@ -55,9 +54,53 @@ def load_draft(
                 found=list(tensor.shape),
                 expected=_shape_reason(name, list(expected[name].shape), spec, num_boundaries),
             )
+        if tensor.is_floating_point() != expected[name].is_floating_point() and name not in ("d2t", "t2d"):
+            raise InputError(
+                "the tensor holds no weights",
+                file=file,
+                key=name,
+                found=tensor.dtype,
+                expected="floating-point numbers",
+            )
     _check_map(tensors, spec, file)
+    draft = Eagle3Draft(spec, num_boundaries)
     draft.load_state_dict(tensors)
     return draft.to(device=device, dtype=dtype).eval().requires_grad_(False)
+
+
+def _read(spec: DraftSpec) -> dict[str, Tensor]:
+    """Return a checkpoint's tensors by the names used here."""
+    tensors: dict[str, Tensor] = {}
+    written: dict[str, str] = {}
+    for name, tensor in read_tensors(spec.path).items():
+        canonical = _canonical(name)
+        if canonical in tensors:
+            raise InputError(
+                "the draft's weights hold a tensor twice",
+                file=weight_files(spec.path)[0],
+                key=canonical,
+                found=f"{written[canonical]} and {name}",
+                expected="one of them",
+                next_step="export the draft again; which of them an engine takes is chance",
+            )
+        tensors[canonical], written[canonical] = tensor, name
+    return tensors
+
+
+def _expected(spec: DraftSpec, num_boundaries: int) -> dict[str, Tensor]:
+    """Return the tensors that a draft has, without memory for them: a slip in the config can ask for terabytes."""
+    try:
+        with torch.device("meta"):
+            return Eagle3Draft(spec, num_boundaries).state_dict()
+    except (RuntimeError, OverflowError, TypeError) as error:
+        raise InputError(
+            "no draft of these sizes can be built",
+            file=spec.config_file,
+            key="intermediate_size, num_attention_heads, head_dim",
+            found=f"{spec.intermediate_size}, {spec.num_heads}, {spec.head_dim}",
+            expected="the sizes of the draft's tensors",
+            next_step=str(error).split("\n")[0],
+        ) from None
 
 
 def _canonical(name: str) -> str:
@@ -90,8 +133,8 @@ def _fill_optional(
             )
         tensors["lm_head.weight"] = tensors["embed_tokens.weight"]
     if spec.draft_vocab_size == spec.vocab_size:
-        for name in ("d2t", "t2d"):
-            tensors.setdefault(name, expected[name])
+        tensors.setdefault("d2t", torch.zeros(spec.vocab_size, dtype=torch.int64))
+        tensors.setdefault("t2d", torch.ones(spec.vocab_size, dtype=torch.bool))
 
 
 def _check_names(tensors: dict[str, Tensor], expected: dict[str, Tensor], file: Path) -> None:
@@ -103,6 +146,7 @@ def _check_names(tensors: dict[str, Tensor], expected: dict[str, Tensor], file: 
             file=file,
             key=missing[0],
             found=f"{len(missing)} missing: {', '.join(missing[:4])}" + (f"; unknown: {unknown[0]}" if unknown else ""),
+            expected="the tensors of an EAGLE-3 draft with the config's flags",
             next_step="export the draft whole; an engine would leave them at random",
         )
     if unknown:
@@ -125,7 +169,7 @@ def _shape_reason(name: str, shape: list[int], spec: DraftSpec, num_boundaries: 
 
 def _check_map(tensors: dict[str, Tensor], spec: DraftSpec, file: Path) -> None:
     d2t = tensors["d2t"]
-    if d2t.is_floating_point() or d2t.dtype == torch.bool:
+    if d2t.is_floating_point() or d2t.is_complex() or d2t.dtype == torch.bool:
         raise InputError(
             "the vocabulary map holds no integers", file=file, key="d2t", found=d2t.dtype, expected="int64"
         )
@@ -151,7 +195,7 @@ def vocabulary_map(spec: DraftSpec) -> tuple[Tensor, Tensor] | None:
     Raises:
         InputError: A file is corrupt, or a map is out of range.
     """
-    tensors = {_canonical(name): tensor for name, tensor in read_tensors(spec.path).items()}
+    tensors = _read(spec)
     if "d2t" not in tensors or "t2d" not in tensors:
         return None
     file = weight_files(spec.path)[0]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -11,8 +13,9 @@ from torch import Tensor, nn
 
 from harness.errors import InputError
 from harness.models.capture import BoundaryCapture, decoder_blocks
-from harness.models.checkpoint import check_finite, weight_files
+from harness.models.checkpoint import check_finite, read_dtypes, weight_files
 from harness.models.precision import exact
+from harness.pair.quiet import quiet
 from harness.pair.target_spec import TargetSpec
 
 __all__ = ["Target", "load_target"]
@@ -86,6 +89,7 @@ class Target:
                 attention_mask=mask,
                 position_ids=positions,
                 use_cache=cache is not None,
+                return_dict=True,
                 logits_to_keep=keep,
                 **options,
             )
@@ -100,46 +104,92 @@ def load_target(spec: TargetSpec, *, dtype: torch.dtype, device: str = "cpu") ->
     """
     import transformers
 
-    files = weight_files(spec.path)
-    model, info = _quietly(
-        lambda: transformers.AutoModelForCausalLM.from_pretrained(
-            str(spec.path), dtype=dtype, output_loading_info=True, local_files_only=True, use_safetensors=True
-        ),
-        spec,
-    )
+    dtypes = read_dtypes(spec.path)
+    with _running(spec, "loaded"):
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(
+            str(spec.path),
+            dtype=dtype,
+            output_loading_info=True,
+            local_files_only=True,
+            use_safetensors=True,
+            # Code that a checkpoint brings is never run, and the user not asked about it.
+            trust_remote_code=False,
+            # So that other shapes are told by us, with their names.
+            ignore_mismatched_sizes=True,
+        )
+    _check_names(info, dtypes, spec)
+    quantised = getattr(model.config, "quantization_config", None) is not None
+    for name, tensor in model.named_parameters():
+        written, file = dtypes.get(name, ("F32", spec.path))
+        if tensor.is_floating_point() and not quantised and not written.startswith(("F", "BF")):
+            raise InputError(
+                "the tensor holds no weights", file=file, key=name, found=written, expected="floating-point numbers"
+            )
+        check_finite(name, tensor, file)
+    decoder_blocks(model, spec.num_layers)
+    # NumPy-style conversion of buffers too: rotary frequencies of a float64 model must be float64.
+    target = Target(model.to(device=device, dtype=dtype).eval().requires_grad_(False), spec)
+    _try(target)
+    return target
+
+
+def _check_names(info: dict[str, Any], dtypes: dict[str, tuple[str, Path]], spec: TargetSpec) -> None:
+    """Refuse weights that do not fit the config; `info` is what transformers found while loading them."""
+    # A tensor of another shape is told with its name, and the two shapes, file's first.
+    for name, found, expected in sorted(info.get("mismatched_keys") or ()):
+        raise InputError(
+            "the tensor has another shape than the config says",
+            file=dtypes[name][1] if name in dtypes else spec.path,
+            key=name,
+            found=list(found),
+            expected=list(expected),
+        )
     for kind, problem in (
         ("missing_keys", "the target's weights lack tensors"),
         ("unexpected_keys", "the target's weights hold tensors that its config has no place for"),
-        ("mismatched_keys", "the target's tensors have other shapes than its config says"),
     ):
         names = sorted(str(name) for name in info.get(kind) or ())
         if names:
-            raise InputError(problem, file=files[0], key=names[0], found=f"{len(names)}: {', '.join(names[:4])}")
-    for name, tensor in model.named_parameters():
-        check_finite(name, tensor, files[0])
-    decoder_blocks(model, spec.num_layers)
-    # NumPy-style conversion of buffers too: rotary frequencies of a float64 model must be float64.
-    return Target(model.to(device=device, dtype=dtype).eval().requires_grad_(False), spec)
+            raise InputError(
+                problem,
+                file=dtypes[names[0]][1] if names[0] in dtypes else weight_files(spec.path)[0],
+                key=names[0],
+                found=f"{len(names)}: {', '.join(names[:4])}",
+                expected=f"the tensors that {spec.architecture} with {spec.path / 'config.json'} has",
+                next_step="copy or download config and weights of one checkpoint",
+            )
 
 
-def _quietly(load: Callable[[], Any], spec: TargetSpec) -> Any:
-    """Run transformers' loader without its bars and reports; its findings are told by ours."""
-    from transformers.utils import logging
+@torch.inference_mode()
+def _try(target: Target) -> None:
+    """Run the target once, so that a config that loads and cannot run, or computes NaN, is told before anything else."""
+    ids = torch.zeros(1, 2, dtype=torch.int64, device=target.device)
+    with _running(target.spec, "run"):
+        logits = target.forward(ids)
+    if logits.shape != (1, 2, target.spec.vocab_size) or not bool(torch.isfinite(logits).all()):
+        bad = int((~torch.isfinite(logits)).sum())
+        raise InputError(
+            "the target computes no usable logits",
+            file=target.spec.path,
+            found=f"shape {list(logits.shape)}, {bad} of {logits.numel()} not finite",
+            expected=f"shape {[1, 2, target.spec.vocab_size]}, all finite",
+            next_step='try engine.dtype = "float32"; float16 overflows first',
+        )
 
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+
+@contextlib.contextmanager
+def _running(spec: TargetSpec, what: str) -> Iterator[None]:
+    """Tell whatever transformers raises in the block as a fault of the checkpoint that it was given."""
     try:
-        return load()
+        with quiet():
+            yield
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:
         raise InputError(
-            "the target cannot be loaded",
+            f"the target cannot be {what}",
             file=spec.path,
             found=f"{type(error).__name__}: {error}",
-            expected="a checkpoint that transformers.AutoModelForCausalLM loads",
+            expected="a checkpoint that transformers.AutoModelForCausalLM can load and run",
             next_step="see the whole traceback with --debug",
         ) from error
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()

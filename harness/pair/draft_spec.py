@@ -105,7 +105,7 @@ def read_draft_spec(path: Path) -> DraftSpec:
             found=f"{hidden_size} / {num_heads}",
             expected="the width of a head",
         )
-    head_dim = config.integer("head_dim", max(1, hidden_size // num_heads))
+    head_dim = config.integer("head_dim", max(1, hidden_size // num_heads), high=1 << 16)
     if head_dim % 2:
         raise config.error("head_dim", head_dim, "an even number: rotary embedding turns the dimensions in pairs")
     num_kv_heads = config.integer("num_key_value_heads", num_heads)

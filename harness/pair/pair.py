@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.errors import InputError
-from harness.facts.conventions import Reading, read_ids
+from harness.errors import InputError, quote
+from harness.facts.conventions import Reading, find_convention, read_ids
+from harness.files import is_file, is_folder
 from harness.pair.builtin import find_pair
 from harness.pair.draft_spec import DraftSpec, read_draft_spec
 from harness.pair.pairfile import PairFile, read_pair_file
@@ -14,7 +15,7 @@ from harness.pair.prompts import Prompt, read_prompt_lines, select_prompts
 from harness.pair.target_spec import TargetSpec, read_target_spec
 from harness.pair.tokenize import tokenize_prompts
 
-__all__ = ["Pair", "Wiring", "load_pair", "load_prompts"]
+__all__ = ["Pair", "Wiring", "load_pair", "load_prompts", "relative_path"]
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def load_pair(name_or_path: str | Path) -> Pair:
     draft = read_draft_spec(_checkpoint(file, "draft", settings.draft, None))
     _check_fit(file, draft, target)
     wiring = _read_wiring(file, settings, draft, target)
-    pair = Pair(file, settings, target, draft, wiring, _relative(file, settings.prompts))
+    pair = Pair(file, settings, target, draft, wiring, relative_path(file, "prompts", settings.prompts))
     if settings.decode.topk != 1:
         raise InputError(
             "trees are not decoded by any engine here",
@@ -117,11 +118,29 @@ def load_prompts(pair: Pair, selection: str | None = None) -> list[Prompt]:
         InputError: The prompts cannot be read, or one does not fit the models.
     """
     decode = pair.settings.decode
-    text = decode.max_new_tokens + decode.num_steps
-    longest = min(pair.target.max_positions, pair.draft.max_positions) - text
+    positions = min(pair.target.max_positions, pair.draft.max_positions)
+    longest = positions - decode.max_new_tokens - decode.num_steps
+    if longest < 1:
+        raise InputError(
+            "the text to decode does not fit the pair",
+            file=pair.file,
+            key="decode.max_new_tokens",
+            found=decode.max_new_tokens,
+            expected=f"at most {positions - decode.num_steps - 1}: max_position_embeddings = {positions} of target or "
+            f"draft less a prompt and num_steps = {decode.num_steps}",
+        )
     template = pair.settings.chat_template
     if template not in ("target", "none"):
-        template = str(_relative(pair.file, template))
+        path = relative_path(pair.file, "chat_template", template)
+        if not is_file(path):
+            raise InputError(
+                "the chat template does not exist",
+                file=pair.file,
+                key="chat_template",
+                found=str(path),
+                expected="target, none or a Jinja file",
+            )
+        template = str(path)
     return tokenize_prompts(
         select_prompts(read_prompt_lines(pair.prompts_file), selection, pair.prompts_file),
         file=pair.prompts_file,
@@ -133,17 +152,28 @@ def load_prompts(pair: Pair, selection: str | None = None) -> list[Prompt]:
     )
 
 
-def _relative(pair_file: Path, value: str) -> Path:
-    return pair_file.parent / Path(value).expanduser()
+def relative_path(pair_file: Path, key: str, value: str) -> Path:
+    """Return the path that a key of a pair file means: relative to the file, or below a home folder.
+
+    Raises:
+        InputError: No file system has such a path.
+    """
+    try:
+        if "\0" not in value:
+            return pair_file.parent / Path(value).expanduser()
+    except RuntimeError:
+        # There is no such user.
+        pass
+    raise InputError("the value is not usable", file=pair_file, key=key, found=quote(value), expected="a path")
 
 
 def _checkpoint(pair_file: Path, key: str, value: str, revision: str | None) -> Path:
     """Return the folder of a checkpoint: a path, or a hub id through the hub's own cache."""
-    path = _relative(pair_file, value)
-    if path.is_dir():
+    path = relative_path(pair_file, key, value)
+    if is_folder(path):
         return path
     is_path = value.startswith((".", "/", "~")) or value.count("/") != 1
-    if is_path or path.exists() or path.parent.is_dir():
+    if is_path or is_file(path) or is_folder(path.parent):
         raise InputError(
             f"the {key} is no checkpoint folder",
             file=pair_file,
@@ -162,7 +192,7 @@ def _checkpoint(pair_file: Path, key: str, value: str, revision: str | None) -> 
             key=key,
             found=value,
             expected="a folder with config.json and safetensors, or a hub id",
-            next_step=f"check the path ({path}) or the id; the hub said: {str(error).splitlines()[0]}",
+            next_step=f"check the path ({path}) or the id; the hub said: {type(error).__name__} {error}",
         ) from None
 
 
@@ -207,6 +237,9 @@ def _read_wiring(file: Path, settings: PairFile, draft: DraftSpec, target: Targe
             next_step="name who trained the draft; SpecForge and ModelOpt count block outputs (boundary = id + 1), "
             "EAGLE and vLLM the state before a block (boundary = id)",
         )
+    for key, name in (("trained_as", trained_as), ("served_by", settings.served_by)):
+        if name is not None:
+            find_convention(name, architecture=target.architecture, file=file, key=key)
     common = {
         "num_layers": target.num_layers,
         "architecture": target.architecture,
@@ -217,4 +250,22 @@ def _read_wiring(file: Path, settings: PairFile, draft: DraftSpec, target: Targe
     served = trained
     if settings.served_by is not None:
         served = read_ids(draft.layer_ids, settings.served_by, **common)  # type: ignore[arg-type]
+        if len(served.boundaries) != len(trained.boundaries):
+            raise InputError(
+                f"{settings.served_by} captures fewer states than the draft was trained on",
+                file=draft.config_file,
+                key=draft.ids_key,
+                found=f"boundaries {list(served.boundaries)} for ids {list(served.ids)}",
+                expected=f"{list(trained.boundaries)}, as trained ({trained.convention})",
+                next_step="that engine keeps no repeated ids and may never reach the last boundary; its draft would die "
+                "with a shape error",
+            )
+    if not served.boundaries:
+        raise InputError(
+            "no boundary is left to capture",
+            file=file,
+            key="served_by",
+            found=f"{settings.served_by}, and {draft.ids_key} = {list(served.ids)} in {draft.config_file}",
+            expected="an id of a boundary that this engine captures",
+        )
     return Wiring(trained, served)

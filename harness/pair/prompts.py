@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 
@@ -22,13 +22,21 @@ class Message(pydantic.BaseModel):
     content: Any
 
 
+def _require_unicode(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"Unicode text, which half a surrogate pair, as at {error.start}, is not") from None
+    return text
+
+
 class PromptLine(pydantic.BaseModel):
     """One line of the prompts file, before it is turned into token ids."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
     id: str = pydantic.Field(min_length=1)
     category: str = "prompt"
-    text: str | None = None
+    text: Annotated[str, pydantic.AfterValidator(_require_unicode)] | None = None
     messages: list[Message] | None = None
     token_ids: list[pydantic.NonNegativeInt] | None = None
 
@@ -108,7 +116,7 @@ def _read_line(text: str, path: Path, number: int) -> PromptLine:
             file=path,
             key=f"{where}, {key}",
             found=quote(first["input"]),
-            expected=first["msg"],
+            expected=first["msg"].removeprefix("Value error, "),
         ) from None
     given = [name for name in _FORMS if getattr(line, name) is not None]
     if len(given) != 1:
@@ -122,7 +130,11 @@ def _read_line(text: str, path: Path, number: int) -> PromptLine:
     value = getattr(line, given[0])
     if not value or (isinstance(value, str) and not value.strip()):
         raise InputError(
-            "the prompt is empty", file=path, key=f"{where}, {given[0]}", found=quote(value), expected="something to read"
+            "the prompt is empty",
+            file=path,
+            key=f"{where}, {given[0]}",
+            found=quote(value),
+            expected="something to read",
         )
     return line
 

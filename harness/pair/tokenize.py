@@ -8,6 +8,7 @@ from typing import Any
 from harness.errors import InputError
 from harness.files import hash_ids, read_text
 from harness.pair.prompts import Prompt, PromptLine
+from harness.pair.quiet import quiet
 
 __all__ = ["tokenize_prompts"]
 
@@ -42,7 +43,13 @@ def tokenize_prompts(
         ids = line.token_ids if line.token_ids is not None else encoder.encode(line, file)
         assert ids is not None
         if not ids:
-            raise InputError("the prompt has no tokens", file=file, key=f"prompt {line.id!r}")
+            raise InputError(
+                "the prompt has no tokens",
+                file=file,
+                key=f"prompt {line.id!r}",
+                expected="at least one token",
+                next_step="see what the chat template and the tokenizer make of it",
+            )
         if max(ids) >= vocab_size:
             raise InputError(
                 "the prompt has a token outside the target's vocabulary",
@@ -80,12 +87,15 @@ class _Encoder:
             import transformers
 
             try:
-                self._tokenizer = transformers.AutoTokenizer.from_pretrained(str(self.target))
+                with quiet():
+                    self._tokenizer = transformers.AutoTokenizer.from_pretrained(
+                        str(self.target), local_files_only=True, trust_remote_code=False
+                    )
             except Exception as error:  # noqa: BLE001 - the tokenizers library raises bare Exception on a broken file
                 raise InputError(
                     "the target's tokenizer cannot be loaded",
                     file=self.target,
-                    found=str(error).split("\n")[0],
+                    found=f"{type(error).__name__}: {error}",
                     expected="tokenizer.json and tokenizer_config.json of a Hugging Face checkpoint",
                 ) from None
         return self._tokenizer
@@ -99,7 +109,7 @@ class _Encoder:
                     key=f"prompt {line.id!r}",
                     next_step='set chat_template = "target" in the pair file',
                 )
-            return [int(value) for value in self.tokenizer(line.text).input_ids]
+            return self._ids(line, file, line.text)
         messages = (
             [{"role": "user", "content": line.text}]
             if line.messages is None
@@ -117,12 +127,31 @@ class _Encoder:
                 next_step='set chat_template = "none" in the pair file, or name a template file',
             )
         try:
-            text = self.tokenizer.apply_chat_template(
-                messages, chat_template=template, add_generation_prompt=True, tokenize=False, **options
-            )
+            with quiet():
+                text = self.tokenizer.apply_chat_template(
+                    messages, chat_template=template, add_generation_prompt=True, tokenize=False, **options
+                )
         except Exception as error:  # noqa: BLE001 - a template may raise anything it likes
             raise InputError(
-                "the chat template cannot be applied", file=file, key=f"prompt {line.id!r}", found=str(error)
+                "the chat template cannot be applied",
+                file=file,
+                key=f"prompt {line.id!r}",
+                found=f"{type(error).__name__}: {error}",
+                expected=f"messages that the template of {self.target if template is None else self.chat_template} takes",
             ) from None
         # The template writes its own special tokens: adding the tokenizer's too would double them.
-        return [int(value) for value in self.tokenizer(text, add_special_tokens=False).input_ids]
+        return self._ids(line, file, text, add_special_tokens=False)
+
+    def _ids(self, line: PromptLine, file: Path, text: object, **options: bool) -> list[int]:
+        tokenizer = self.tokenizer
+        try:
+            with quiet():
+                return [int(value) for value in tokenizer(text, **options).input_ids]
+        except Exception as error:  # noqa: BLE001 - a template can give what is no Unicode, or no text at all
+            raise InputError(
+                "the prompt cannot be tokenized",
+                file=file,
+                key=f"prompt {line.id!r}",
+                found=f"{type(error).__name__}: {error}",
+                expected="Unicode text",
+            ) from None

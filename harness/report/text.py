@@ -11,6 +11,7 @@ from rich.text import Text
 from harness.acceptance import Acceptance
 from harness.check import CheckResult, Measurement
 from harness.detectors import State
+from harness.errors import one_line
 
 __all__ = ["STYLES", "check_report", "failure", "measurement_report", "percent"]
 
@@ -47,7 +48,7 @@ def acceptance_table(measurement: Measurement) -> Table:
     for name in ("prompts", "rounds", "rate", "length", *(f"u{step}" for step in range(k))):
         table.add_column(name, justify="right")
     for name, acceptance in measurement.by_category().items():
-        table.add_row(name, *_cells(acceptance))
+        table.add_row(Text(one_line(name)), *_cells(acceptance))
     table.add_section()
     table.add_row("all", *_cells(total), style="bold")
     if total.step_accuracy:
@@ -77,7 +78,7 @@ def measurement_report(measurement: Measurement, loops: Sequence[str]) -> Group:
     """Return a measurement's report."""
     parts: list[RenderableType] = [Text(headline(measurement)), acceptance_table(measurement)]
     if loops:
-        parts.append(Text(f"loops (they inflate acceptance): {', '.join(loops)}", style="yellow"))
+        parts.append(Text(f"loops (they inflate acceptance): {one_line(', '.join(loops))}", style="yellow"))
     return Group(*parts)
 
 

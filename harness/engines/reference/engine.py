@@ -73,15 +73,15 @@ def load(pair: Pair) -> LoadedPair:
     engine = pair.settings.engine
     dtype = DTYPES[engine.dtype]
     try:
-        torch.empty(0, device=engine.device)
-    except (RuntimeError, AssertionError) as error:
+        # Read back: the meta device holds no values.
+        torch.zeros(1, device=engine.device).item()
+    except Exception as error:  # noqa: BLE001 - each backend fails in its own way where it is not there
         raise InputError(
             "the device is not available",
             file=pair.file,
-            key="engine.device",
-            found=engine.device,
+            key="engine.device or --device",
+            found=f"{engine.device or 'nothing'}: {error}",
             expected="cpu, or cuda where torch sees a GPU",
-            next_step=str(error).splitlines()[0],
         ) from None
     target = load_target(pair.target, dtype=dtype, device=engine.device)
     draft = load_draft(
