@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pydantic
@@ -169,7 +170,7 @@ def _load_tensors(file: Path, document: GoldenDocument) -> dict[str, GoldenTenso
         raise InputError("the golden's tensors are not usable", file=file, found=str(error), next_step=advice) from None
 
 
-def _require_fitting(arrays: dict[str, NDArray[np.generic]], document: GoldenDocument) -> None:
+def _require_fitting(arrays: dict[str, NDArray[Any]], document: GoldenDocument) -> None:
     """Refuse arrays that do not fit the JSON or each other.
 
     Raises:
@@ -200,7 +201,7 @@ def _require_fitting(arrays: dict[str, NDArray[np.generic]], document: GoldenDoc
         raise ValueError("logprobs hold infinity")
 
 
-def _require_array(arrays: dict[str, NDArray[np.generic]], name: str, kind: str, shape: tuple[int, ...]) -> None:
+def _require_array(arrays: dict[str, NDArray[Any]], name: str, kind: str, shape: tuple[int, ...]) -> None:
     if name not in arrays:
         raise ValueError(f"{name} are missing")
     found = arrays[name]

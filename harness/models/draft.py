@@ -7,13 +7,14 @@ later steps. Shapes below: B rows, T positions, H the draft's width.
 
 from __future__ import annotations
 
+import math
 from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from harness.errors import InputError, quote
+from harness.errors import InputError, one_line, quote
 from harness.models.precision import norm_dtype
 from harness.pair.draft_spec import DraftSpec
 from harness.pair.quiet import quiet
@@ -235,17 +236,18 @@ def _rope_frequencies(spec: DraftSpec) -> tuple[Tensor, float]:
                 **spec.rope,
             )
             rotary = LlamaRotaryEmbedding(config)
-        inv_freq = cast(Tensor, rotary.inv_freq).float()
-        if not bool(torch.isfinite(inv_freq).all()):
-            raise ValueError("frequencies that are finite")
+        inv_freq, scaling = cast(Tensor, rotary.inv_freq).float(), float(rotary.attention_scaling)
+        problem = None if bool(torch.isfinite(inv_freq).all()) and math.isfinite(scaling) else "frequencies not finite"
     except Exception as error:  # noqa: BLE001 - the keys reach arithmetic in transformers, which may fail in any way
+        problem = f"{type(error).__name__}: {error}"
+    if problem is not None:
         raise InputError(
-            "the rope keys are not usable",
+            f"the rope keys are not usable: {one_line(problem, 240)}",
             file=spec.config_file,
             key="rope_theta / rope_scaling / rope_parameters",
             found=quote(dict(spec.rope)),
-            expected=f"keys that transformers reads: {type(error).__name__} {error}",
-        ) from None
+            expected="keys that transformers reads for a LlamaConfig",
+        )
     if rotary.rope_type not in _FIXED_ROPES:
         raise InputError(
             "this rope type is not supported for a draft",
@@ -255,4 +257,4 @@ def _rope_frequencies(spec: DraftSpec) -> tuple[Tensor, float]:
             expected=" or ".join(_FIXED_ROPES),
         )
     # From the base frequencies on, everything is computed here, in the draft's own precision.
-    return inv_freq, float(rotary.attention_scaling)
+    return inv_freq, scaling

@@ -105,8 +105,9 @@ def load_target(spec: TargetSpec, *, dtype: torch.dtype, device: str = "cpu") ->
     import transformers
 
     dtypes = read_dtypes(spec.path)
+    load: Any = transformers.AutoModelForCausalLM.from_pretrained
     with _running(spec, "loaded"):
-        model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        model, info = load(
             str(spec.path),
             dtype=dtype,
             output_loading_info=True,
@@ -162,7 +163,7 @@ def _check_names(info: dict[str, Any], dtypes: dict[str, tuple[str, Path]], spec
 
 @torch.inference_mode()
 def _try(target: Target) -> None:
-    """Run the target once, so that a config that loads and cannot run, or computes NaN, is told before anything else."""
+    """Run the target once, so that a config that loads and cannot run, or computes NaN, is told before it matters."""
     ids = torch.zeros(1, 2, dtype=torch.int64, device=target.device)
     with _running(target.spec, "run"):
         logits = target.forward(ids)

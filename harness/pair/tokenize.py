@@ -137,7 +137,7 @@ class _Encoder:
                 file=file,
                 key=f"prompt {line.id!r}",
                 found=f"{type(error).__name__}: {error}",
-                expected=f"messages that the template of {self.target if template is None else self.chat_template} takes",
+                expected=f"messages that {self.target if template is None else self.chat_template} has a template for",
             ) from None
         # The template writes its own special tokens: adding the tokenizer's too would double them.
         return self._ids(line, file, text, add_special_tokens=False)
