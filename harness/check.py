@@ -12,8 +12,8 @@ import numpy as np
 
 from harness.acceptance import Acceptance, counts_of, loop_share, measure_acceptance
 from harness.baseline.comparable import require_comparable
-from harness.baseline.provenance import pair_hashes
 from harness.baseline.store import Golden, find_golden, load_golden
+from harness.baseline.verify import changed_files
 from harness.detectors import Context, Finding, State, run_detectors
 from harness.engines.base import Progress
 from harness.engines.registry import find_engine, split_engine
@@ -233,13 +233,3 @@ def _notes(context: Context) -> tuple[str, ...]:
             f"{context.golden.document.floor:.2f}, which holds until the golden is recorded again with a reason"
         )
     return (*notes, *changed_files(context.pair, context.golden))
-
-
-def changed_files(pair: Pair, golden: Golden) -> list[str]:
-    """Tell which of the pair's files are not the ones that the golden was recorded with."""
-    now = pair_hashes(pair)
-    return [
-        f"{name} has changed since the golden was recorded"
-        for name, value in golden.document.hashes.items()
-        if now.get(name) != value
-    ]

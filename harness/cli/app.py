@@ -14,6 +14,7 @@ import typer
 
 from harness import __version__
 from harness.cli import output
+from harness.cli.golden import golden
 from harness.errors import HarnessError
 
 __all__ = ["app", "main", "run"]
@@ -28,6 +29,8 @@ app = typer.Typer(
     epilog="Exit status: 0 fine, 1 the pair is bad, 2 bad usage or input, 3 inconclusive or not measured, "
     "4 the engine failed.",
 )
+
+app.add_typer(golden)
 
 PairArgument = Annotated[
     str, typer.Argument(metavar="PAIR", help="Path of a .pair.toml, or the name of a built-in pair (tiny).")

@@ -38,13 +38,14 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def print_report(report: RenderableType, seconds: float) -> None:
-    """Print a report for a person, with its time."""
+def print_report(report: RenderableType, seconds: float | None = None) -> None:
+    """Print a report for a person, with the time it took."""
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
     console.print(report)
-    console.print(f"{seconds:.1f} s", style="dim")
+    if seconds is not None:
+        console.print(f"{seconds:.1f} s", style="dim")
 
 
 def note(text: str) -> None:

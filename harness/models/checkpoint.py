@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,22 @@ from torch import Tensor
 from harness.errors import InputError, quote
 from harness.files import is_file, read_json_object
 
-__all__ = ["check_finite", "read_dtypes", "read_tensors", "weight_files"]
+__all__ = ["Header", "check_finite", "read_headers", "read_tensors", "weight_files"]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a checkpoint says of a tensor before the tensor is read.
+
+    Attributes:
+        file: The file it is in.
+        dtype: Its dtype, as safetensors names it ("F32", "BF16", "I64").
+        shape: Its shape.
+    """
+
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -74,18 +90,19 @@ def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
                 yield name, tensor
 
 
-def read_dtypes(folder: Path) -> dict[str, tuple[str, Path]]:
-    """Return each tensor's dtype, as safetensors names it ("F32"), and file; no tensor is read.
+def read_headers(folder: Path) -> dict[str, Header]:
+    """Return the headers of a checkpoint's tensors by name; no tensor is read.
 
     Raises:
         InputError: A file is missing or corrupt.
     """
-    dtypes = {}
+    headers = {}
     for file in weight_files(folder):
         with _opened(file) as stream:
             for name in stream.keys():  # noqa: SIM118 - not a mapping
-                dtypes[name] = (str(stream.get_slice(name).get_dtype()), file)
-    return dtypes
+                part = stream.get_slice(name)
+                headers[name] = Header(file, str(part.get_dtype()), tuple(part.get_shape()))
+    return headers
 
 
 @contextlib.contextmanager

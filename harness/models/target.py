@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from harness.errors import InputError
 from harness.models.capture import BoundaryCapture, decoder_blocks
-from harness.models.checkpoint import check_finite, read_dtypes, weight_files
+from harness.models.checkpoint import Header, check_finite, read_headers, weight_files
 from harness.models.precision import exact
 from harness.pair.quiet import quiet
 from harness.pair.target_spec import TargetSpec
@@ -104,10 +105,18 @@ def load_target(spec: TargetSpec, *, dtype: torch.dtype, device: str = "cpu") ->
     """
     import transformers
 
-    dtypes = read_dtypes(spec.path)
-    load: Any = transformers.AutoModelForCausalLM.from_pretrained
+    headers = read_headers(spec.path)
+    _require_numbers([name for name, header in headers.items() if header.dtype.startswith("C")], headers)
+    auto: Any = transformers.AutoModelForCausalLM
     with _running(spec, "loaded"):
-        model, info = load(
+        config = transformers.AutoConfig.from_pretrained(str(spec.path), local_files_only=True, trust_remote_code=False)
+    quantised = getattr(config, "quantization_config", None) is not None
+    if not quantised:
+        with _running(spec, "loaded"), torch.device("meta"):
+            skeleton = auto.from_config(config, trust_remote_code=False)
+        _require_sizes(skeleton, headers)
+    with _running(spec, "loaded"):
+        model, info = auto.from_pretrained(
             str(spec.path),
             dtype=dtype,
             output_loading_info=True,
@@ -118,15 +127,12 @@ def load_target(spec: TargetSpec, *, dtype: torch.dtype, device: str = "cpu") ->
             # So that other shapes are told by us, with their names.
             ignore_mismatched_sizes=True,
         )
-    _check_names(info, dtypes, spec)
-    quantised = getattr(model.config, "quantization_config", None) is not None
+    _check_names(info, headers, spec)
+    if not quantised:
+        names = (name for name, tensor in model.named_parameters() if name in headers and tensor.is_floating_point())
+        _require_numbers([name for name in names if not headers[name].dtype.startswith(("F", "BF"))], headers)
     for name, tensor in model.named_parameters():
-        written, file = dtypes.get(name, ("F32", spec.path))
-        if tensor.is_floating_point() and not quantised and not written.startswith(("F", "BF")):
-            raise InputError(
-                "the tensor holds no weights", file=file, key=name, found=written, expected="floating-point numbers"
-            )
-        check_finite(name, tensor, file)
+        check_finite(name, tensor, headers[name].file if name in headers else spec.path)
     decoder_blocks(model, spec.num_layers)
     # NumPy-style conversion of buffers too: rotary frequencies of a float64 model must be float64.
     target = Target(model.to(device=device, dtype=dtype).eval().requires_grad_(False), spec)
@@ -134,17 +140,30 @@ def load_target(spec: TargetSpec, *, dtype: torch.dtype, device: str = "cpu") ->
     return target
 
 
-def _check_names(info: dict[str, Any], dtypes: dict[str, tuple[str, Path]], spec: TargetSpec) -> None:
+def _require_sizes(skeleton: nn.Module, headers: dict[str, Header]) -> None:
+    """Refuse a config of other sizes than the weights before memory is taken for it: a slip can ask for terabytes.
+
+    Tensors that transformers converts while it loads may have another shape in the file, but not another size.
+    """
+    for name, tensor in skeleton.named_parameters():
+        if name in headers and math.prod(headers[name].shape) != tensor.numel():
+            raise _misshapen(name, headers[name].shape, tuple(tensor.shape), headers[name].file)
+
+
+def _misshapen(name: str, found: tuple[int, ...], expected: tuple[int, ...], file: Path) -> InputError:
+    return InputError(
+        "the tensor has another shape than the config says",
+        file=file,
+        key=name,
+        found=list(found),
+        expected=list(expected),
+    )
+
+
+def _check_names(info: dict[str, Any], headers: dict[str, Header], spec: TargetSpec) -> None:
     """Refuse weights that do not fit the config; `info` is what transformers found while loading them."""
-    # A tensor of another shape is told with its name, and the two shapes, file's first.
     for name, found, expected in sorted(info.get("mismatched_keys") or ()):
-        raise InputError(
-            "the tensor has another shape than the config says",
-            file=dtypes[name][1] if name in dtypes else spec.path,
-            key=name,
-            found=list(found),
-            expected=list(expected),
-        )
+        raise _misshapen(name, found, expected, headers[name].file if name in headers else spec.path)
     for kind, problem in (
         ("missing_keys", "the target's weights lack tensors"),
         ("unexpected_keys", "the target's weights hold tensors that its config has no place for"),
@@ -153,12 +172,25 @@ def _check_names(info: dict[str, Any], dtypes: dict[str, tuple[str, Path]], spec
         if names:
             raise InputError(
                 problem,
-                file=dtypes[names[0]][1] if names[0] in dtypes else weight_files(spec.path)[0],
+                file=headers[names[0]].file if names[0] in headers else weight_files(spec.path)[0],
                 key=names[0],
                 found=f"{len(names)}: {', '.join(names[:4])}",
-                expected=f"the tensors that {spec.architecture} with {spec.path / 'config.json'} has",
+                expected=f"the tensors that {spec.architecture} has by {spec.path / 'config.json'}",
                 next_step="copy or download config and weights of one checkpoint",
             )
+
+
+def _require_numbers(wrong: list[str], headers: dict[str, Header]) -> None:
+    """Refuse the first of the tensors found to be of no kind that weights are: transformers would just convert it."""
+    if wrong:
+        header = headers[wrong[0]]
+        raise InputError(
+            "the tensor holds no weights",
+            file=header.file,
+            key=wrong[0],
+            found=header.dtype,
+            expected="floating-point numbers",
+        )
 
 
 @torch.inference_mode()

@@ -257,15 +257,7 @@ def _read_wiring(file: Path, settings: PairFile, draft: DraftSpec, target: Targe
                 key=draft.ids_key,
                 found=f"boundaries {list(served.boundaries)} for ids {list(served.ids)}",
                 expected=f"{list(trained.boundaries)}, as trained ({trained.convention})",
-                next_step="that engine keeps no repeated ids and may never reach the last boundary; its draft would die "
-                "with a shape error",
+                next_step="that engine keeps no repeated ids and may never reach the last boundary; its draft would "
+                "die with a shape error",
             )
-    if not served.boundaries:
-        raise InputError(
-            "no boundary is left to capture",
-            file=file,
-            key="served_by",
-            found=f"{settings.served_by}, and {draft.ids_key} = {list(served.ids)} in {draft.config_file}",
-            expected="an id of a boundary that this engine captures",
-        )
     return Wiring(trained, served)

@@ -1,0 +1,105 @@
+"""`harness golden`: look at baselines, compare two, verify one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from harness.cli import output
+from harness.errors import InputError
+
+if TYPE_CHECKING:
+    from harness.baseline.store import Golden
+
+__all__ = ["golden"]
+
+golden = typer.Typer(
+    name="golden",
+    help="Look at golden baselines, compare two, verify one.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+GoldenArgument = Annotated[str, typer.Argument(metavar="GOLDEN", help="A golden's JSON, a pair file or a pair's name.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+ClassOption = Annotated[
+    str, typer.Option("--class", help="Which of a pair's goldens: engine-device-dtype.", metavar="CLASS")
+]
+_DEFAULT = "reference-cpu-float32"
+
+
+@golden.command()
+def show(
+    which: GoldenArgument,
+    device_class: ClassOption = _DEFAULT,
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by main,  # noqa: ARG001 - read by main
+) -> None:
+    """Print what a golden holds: rates, floor, noise, where it comes from, earlier records."""
+    from harness.report.golden import golden_report
+
+    found = _load(which, device_class)
+    if json:
+        output.print_json({"golden": str(found.file), **found.document.model_dump(mode="json")})
+    else:
+        output.print_report(golden_report(found))
+
+
+@golden.command()
+def diff(
+    before: GoldenArgument,
+    after: GoldenArgument,
+    device_class: ClassOption = _DEFAULT,
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by main
+) -> None:
+    """Print what differs between two goldens, prompt by prompt; exit 1 where anything measured does."""
+    from harness.baseline.difference import difference
+    from harness.report.golden import difference_report
+
+    result = difference(_load(before, device_class), _load(after, device_class))
+    if json:
+        output.print_json(result.to_dict())
+    else:
+        output.print_report(difference_report(result))
+    raise typer.Exit(0 if result.same else 1)
+
+
+@golden.command()
+def verify(
+    pair: Annotated[str, typer.Argument(metavar="PAIR", help="A pair file or a pair's name.")],
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by main
+) -> None:
+    """Check a pair's goldens against themselves and the pair's files; no model runs. Exit 1 if one fails."""
+    from harness.baseline.store import golden_folder
+    from harness.baseline.verify import golden_problems
+    from harness.pair.pair import load_pair
+    from harness.report.golden import verification_report
+
+    ready = load_pair(pair)
+    folder = golden_folder(ready)
+    files = sorted(folder.glob("*.json")) if folder is not None else []
+    if not files:
+        raise InputError(
+            "the pair has no golden", file=folder or ready.file, expected="a golden", next_step=f"harness record {pair}"
+        )
+    problems: dict[str, list[str]] = {str(file): golden_problems(file, ready) for file in files}
+    if json:
+        body: dict[str, Any] = {"pair": ready.name, "verified": not any(problems.values()), "goldens": problems}
+        output.print_json(body)
+    else:
+        output.print_report(verification_report(problems))
+    raise typer.Exit(1 if any(problems.values()) else 0)
+
+
+def _load(which: str, device_class: str) -> Golden:
+    from harness.baseline.store import find_golden, load_golden
+    from harness.pair.pair import load_pair
+
+    if which.endswith(".json"):
+        return load_golden(Path(which))
+    return load_golden(find_golden(load_pair(which), device_class))

@@ -1,0 +1,71 @@
+"""Goldens as a person reads them."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from harness.baseline.difference import Difference
+from harness.baseline.store import Golden
+from harness.report.text import percent
+
+__all__ = ["difference_report", "golden_report", "verification_report"]
+
+
+def golden_report(golden: Golden) -> Group:
+    """Return what a golden holds."""
+    document = golden.document
+    totals = document.totals
+    wiring = document.wiring
+    table = Table.grid(padding=(0, 2))
+    rows = {
+        "golden": str(golden.file),
+        "recorded": f"{document.recorded_at} at {document.commit or 'no commit'}: {document.reason}",
+        "class": f"{golden.device_class} on {document.machine.get('processor', 'an unknown processor')}",
+        "versions": ", ".join(f"{name} {version}" for name, version in document.versions.items()),
+        "wiring": f"ids {wiring.ids} as {wiring.trained_as}: boundaries {wiring.boundaries}",
+        "decode": ", ".join(f"{name} {value}" for name, value in document.decode.items()),
+        "rate": f"{percent(totals.rate)}, length {totals.length:.2f}, {totals.prompts} prompts, {totals.rounds} rounds",
+        "floor": percent(document.floor),
+    }
+    rows |= {
+        f"noise, {dtype}": f"{noise.changed} of {noise.blocks} blocks, {noise.likelihood:.1e} nats ({noise.how})"
+        for dtype, noise in document.noise.items()
+    }
+    for name, value in rows.items():
+        table.add_row(name, Text(value))
+    for entry in document.history:
+        text = f"{entry.recorded_at}: rate {percent(entry.rate)}, floor {percent(entry.floor)}: {entry.reason}"
+        table.add_row("before", Text(text))
+    return Group(table)
+
+
+def difference_report(result: Difference) -> Group:
+    """Return what differs between two goldens."""
+    before, after = result.before.document.totals, result.after.document.totals
+    parts: list[RenderableType] = [Text(f"rate {percent(before.rate)} -> {percent(after.rate)}")]
+    if result.same:
+        return Group(*parts, Text("no difference"))
+    parts += [Text(f"{name}: {first} -> {second}") for name, (first, second) in result.settings.items()]
+    if result.removed:
+        parts.append(Text(f"removed: {', '.join(result.removed)}"))
+    if result.added:
+        parts.append(Text(f"added: {', '.join(result.added)}"))
+    table = Table(box=None, pad_edge=False)
+    for name in ("prompt", "before", "after", "text", "positions that propose another chain"):
+        table.add_column(name, justify="left" if name == "prompt" else "right")
+    for prompt in result.prompts:
+        sides = [f"{accepted}/{proposed}" for accepted, proposed in (prompt.before, prompt.after)]
+        positions = "n/a" if prompt.proposals is None else str(prompt.proposals)
+        table.add_row(prompt.id, *sides, "differs" if prompt.text else "same", positions)
+    return Group(*parts, table)
+
+
+def verification_report(problems: dict[str, list[str]]) -> Group:
+    """Return each golden with what is wrong with it."""
+    lines: list[RenderableType] = []
+    for file, found in problems.items():
+        lines.append(Text(f"{file}: {'verified' if not found else f'{len(found)} problems'}"))
+        lines += [Text(f"  {problem}") for problem in found]
+    return Group(*lines)
