@@ -65,8 +65,23 @@ class Measurement:
             "acceptance": self.acceptance.to_dict(),
             "categories": {name: value.to_dict() for name, value in self.by_category().items()},
             "loops": looping(self.run.records),
+            "prompts": [_prompt_row(record) for record in self.run.records],
             "seconds": round(self.seconds, 3),
         }
+
+
+def _prompt_row(record: PromptRecord) -> dict[str, Any]:
+    """Return one prompt's counts, from which any rate can be worked out anew."""
+    counts = counts_of(record)
+    return {
+        "id": record.id,
+        "category": record.category,
+        "hash": record.prompt_hash,
+        "histogram": list(counts.histogram),
+        "eos_round": None if record.eos_round is None else [record.eos_round.proposed, record.eos_round.accepted],
+        "hits": None if counts.hits is None else list(counts.hits),
+        "positions": None if counts.positions is None else list(counts.positions),
+    }
 
 
 # Share of repeated 8-grams above which a continuation counts as a loop.

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from typing import Annotated, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -16,6 +17,10 @@ from harness import __version__
 from harness.cli import output
 from harness.cli.golden import golden
 from harness.errors import HarnessError
+
+if TYPE_CHECKING:
+    from harness.compare import Side
+    from harness.engines.base import Progress
 
 __all__ = ["app", "main", "run"]
 
@@ -118,6 +123,45 @@ def check(
     else:
         output.print_report(check_report(result), result.measurement.seconds)
     raise typer.Exit(result.exit_code)
+
+
+@app.command()
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="A pair (file or name), or a JSON result of measure or check.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another; may be the same pair with another engine.")],
+    engine_a: Annotated[str | None, typer.Option("--engine-a", help="Engine for A.")] = None,
+    engine_b: Annotated[str | None, typer.Option("--engine-b", help="Engine for B.")] = None,
+    dtype_a: Annotated[str | None, typer.Option("--dtype-a", help="dtype for A.")] = None,
+    dtype_b: Annotated[str | None, typer.Option("--dtype-b", help="dtype for B.")] = None,
+    prompts: PromptsOption = None,
+    margin: Annotated[float, typer.Option(min=0.0001, max=1.0, help="A drop of the rate that does not matter.")] = 0.01,
+    alpha: Annotated[float, typer.Option(min=1e-9, max=0.5, help="Chance of a wrong outcome.")] = 0.001,
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by main
+) -> None:
+    """Compare two pairs, engines or results, paired by prompt: exit 1 where B accepts fewer tokens than A."""
+    from harness import compare as comparing
+    from harness.report.comparison import comparison_report
+
+    with output.progress(quiet=json) as progress:
+        first = _side(a, engine_a, dtype_a, prompts, progress)
+        second = _side(b, engine_b, dtype_b, prompts, progress)
+    result = comparing.compare(first, second, margin=margin, alpha=alpha)
+    if json:
+        output.print_json(result.to_dict())
+    else:
+        output.print_report(comparison_report(result))
+    raise typer.Exit(result.exit_code)
+
+
+def _side(name: str, engine: str | None, dtype: str | None, prompts: str | None, progress: Progress) -> Side:
+    from harness import check as checks
+    from harness import compare as comparing
+
+    if name.endswith(".json"):
+        return comparing.read_result(Path(name))
+    pair = checks.prepare(name, engine=engine, dtype=dtype)
+    return comparing.side_of(checks.measure(pair, prompts=prompts, progress=progress))
 
 
 @app.command()
