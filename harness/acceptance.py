@@ -19,7 +19,7 @@ from typing import Any
 
 from harness.record import PromptRecord
 
-__all__ = ["Acceptance", "PromptCounts", "counts_of", "loop_share", "measure_acceptance"]
+__all__ = ["Acceptance", "PromptCounts", "broken_counts", "counts_of", "loop_share", "measure_acceptance"]
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,20 @@ def counts_of(record: PromptRecord) -> PromptCounts:
         hits = tuple(int(value) for value in (record.hits == 1).sum(axis=0))
         positions = tuple(int(value) for value in (record.hits >= 0).sum(axis=0))
     return PromptCounts(record.id, record.histogram, hits, positions)
+
+
+def broken_counts(counts: PromptCounts) -> str | None:
+    """Return what cannot be in one prompt's counts, `None` where nothing is wrong."""
+    if counts.hits is None and counts.positions is None:
+        return None
+    steps = len(counts.histogram) - 1
+    for name, values in (("hits", counts.hits), ("positions", counts.positions)):
+        if values is None or len(values) != steps:
+            return f"{len(values or ())} entries in {name}, not {steps}"
+    for hits, positions in zip(counts.hits or (), counts.positions or (), strict=True):
+        if hits > positions:
+            return f"{hits} hits at {positions} positions"
+    return None
 
 
 def measure_acceptance(counts: Iterable[PromptCounts]) -> Acceptance:

@@ -10,11 +10,12 @@ from typing import Any
 
 import pydantic
 
-from harness.acceptance import Acceptance, PromptCounts, counts_of, measure_acceptance
+from harness.acceptance import Acceptance, PromptCounts, broken_counts, counts_of, measure_acceptance
+from harness.baseline.schema import Count
 from harness.check import Measurement
 from harness.detectors.acceptance import judge_drop
 from harness.detectors.base import State
-from harness.errors import InputError, one_line
+from harness.errors import InputError
 from harness.files import read_json_object
 from harness.statistics import Interval, paired_drop, prompts_needed
 
@@ -114,9 +115,25 @@ class _ResultPrompt(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="allow", strict=True)
     id: str
     hash: str
-    histogram: list[pydantic.NonNegativeInt] = pydantic.Field(min_length=2)
-    hits: list[pydantic.NonNegativeInt] | None = None
-    positions: list[pydantic.NonNegativeInt] | None = None
+    histogram: list[Count] = pydantic.Field(min_length=2)
+    hits: list[Count] | None = None
+    positions: list[Count] | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _adds_up(self) -> _ResultPrompt:
+        problem = broken_counts(self.counts())
+        if problem is not None:
+            raise ValueError(f"prompt {self.id!r} has {problem}")
+        return self
+
+    def counts(self) -> PromptCounts:
+        """Return the counts as acceptance takes them."""
+        return PromptCounts(
+            self.id,
+            tuple(self.histogram),
+            None if self.hits is None else tuple(self.hits),
+            None if self.positions is None else tuple(self.positions),
+        )
 
 
 class _Result(pydantic.BaseModel):
@@ -124,6 +141,15 @@ class _Result(pydantic.BaseModel):
     pair: str
     engine: dict[str, str]
     prompts: list[_ResultPrompt] = pydantic.Field(min_length=1)
+
+    @pydantic.field_validator("prompts")
+    @classmethod
+    def _one_each(cls, value: list[_ResultPrompt]) -> list[_ResultPrompt]:
+        ids = [prompt.id for prompt in value]
+        repeated = next((name for index, name in enumerate(ids) if name in ids[:index]), None)
+        if repeated is not None:
+            raise ValueError(f"the prompt {repeated!r} stands twice")
+        return value
 
 
 def read_result(file: Path) -> Side:
@@ -141,18 +167,10 @@ def read_result(file: Path) -> Side:
             "the file is no result of a measurement",
             file=file,
             key=".".join(str(part) for part in first["loc"]),
-            found=one_line(str(first["msg"]), 160),
+            found=first["msg"].removeprefix("Value error, "),
             expected="what harness measure PAIR --json prints",
         ) from None
-    counts = {
-        prompt.id: PromptCounts(
-            prompt.id,
-            tuple(prompt.histogram),
-            None if prompt.hits is None else tuple(prompt.hits),
-            None if prompt.positions is None else tuple(prompt.positions),
-        )
-        for prompt in result.prompts
-    }
+    counts = {prompt.id: prompt.counts() for prompt in result.prompts}
     engine = result.engine
     label = f"{result.pair} ({' '.join(engine[name] for name in ('name', 'device', 'dtype') if name in engine)})"
     return Side(label, counts, {prompt.id: prompt.hash for prompt in result.prompts})
@@ -172,7 +190,11 @@ def compare(first: Side, second: Side, *, margin: float, alpha: float) -> Compar
     """
     shared = tuple(name for name in first.counts if name in second.counts)
     if not shared:
-        raise InputError("the two have no prompt in common", key=f"{first.label} and {second.label}")
+        raise InputError(
+            "the two have no prompt in common",
+            key=f"{first.label} and {second.label}",
+            expected="two that measured the same prompts",
+        )
     for name in shared:
         if first.hashes[name] != second.hashes[name]:
             raise InputError(
@@ -184,7 +206,11 @@ def compare(first: Side, second: Side, *, margin: float, alpha: float) -> Compar
     lengths = {len(side.counts[name].histogram) - 1 for side in (first, second) for name in shared}
     if len(lengths) > 1:
         raise InputError(
-            "the two have different chain lengths", key="num_steps", found=" and ".join(map(str, sorted(lengths)))
+            "the two have different chain lengths",
+            key="num_steps",
+            found=" and ".join(map(str, sorted(lengths))),
+            expected="one length",
+            next_step="measure one of them again with --k",
         )
     sides = [[side.counts[name] for name in shared] for side in (first, second)]
     k = lengths.pop()

@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from harness.acceptance import PromptCounts, measure_acceptance
+from harness.acceptance import PromptCounts, broken_counts, measure_acceptance
 from harness.pair.pairfile import DecodeSettings
 
 __all__ = [
     "SCHEMA_VERSION",
+    "Count",
     "GoldenDocument",
     "GoldenPrompt",
     "HistoryEntry",
@@ -80,11 +81,9 @@ class GoldenPrompt(_Strict):
             raise ValueError(
                 f"prompt {self.id!r} has an eos_round of {self.eos_round[1]} of {self.eos_round[0]} tokens"
             )
-        if (self.hits is None) != (self.positions is None):
-            raise ValueError(f"prompt {self.id!r} has only one of hits and positions")
-        for hits, positions in zip(self.hits or (), self.positions or (), strict=False):
-            if hits > positions:
-                raise ValueError(f"prompt {self.id!r} has {hits} hits at {positions} positions")
+        problem = broken_counts(self.counts())
+        if problem is not None:
+            raise ValueError(f"prompt {self.id!r} has {problem}")
         return self
 
     def counts(self) -> PromptCounts:
@@ -184,11 +183,10 @@ class GoldenDocument(_Strict):
             raise ValueError(f"the prompt {repeated[0]!r} stands twice")
         steps = self.decode["num_steps"]
         for prompt in self.prompts:
-            for name in ("histogram", "hits", "positions"):
-                values = getattr(prompt, name)
-                length = steps + 1 if name == "histogram" else steps
-                if values is not None and len(values) != length:
-                    raise ValueError(f"prompt {prompt.id!r} has {len(values)} entries in {name}, not {length}")
+            if len(prompt.histogram) != steps + 1:
+                raise ValueError(
+                    f"prompt {prompt.id!r} has {len(prompt.histogram)} entries in histogram, not {steps + 1}"
+                )
         acceptance = measure_acceptance(prompt.counts() for prompt in self.prompts)
         for name in ("prompts", "rounds", "accepted", "proposed", "rate", "length"):
             stated, summed = getattr(self.totals, name), getattr(acceptance, name)

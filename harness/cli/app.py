@@ -5,7 +5,7 @@ Nothing heavy is imported here: `harness --help` must answer at once.
 
 from __future__ import annotations
 
-import os
+import io
 import sys
 import traceback
 from pathlib import Path
@@ -27,7 +27,6 @@ __all__ = ["app", "main", "run"]
 app = typer.Typer(
     name="harness",
     help="Does an EAGLE-3 pair still accept as many tokens as it should, and if not, which wire is crossed?",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -194,12 +193,7 @@ def main(arguments: list[str] | None = None) -> int:
     as_json = "--json" in arguments
     debug = "--debug" in arguments
     try:
-        # Not by the app's own main, which keeps interrupts and closed pipes to itself.
-        command = typer.main.get_command(app)
-        with command.make_context("harness", list(arguments)) as context:
-            command.invoke(context)
-    except typer.Exit as done:
-        return done.exit_code
+        return _invoke(arguments)
     except HarnessError as error:
         if debug:
             traceback.print_exc()
@@ -207,8 +201,8 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return output.fail("interrupted; nothing was written.", {"type": "Interrupted"}, 130, as_json=as_json)
     except BrokenPipeError:
-        # The reader went away (`harness … | head`): no error of ours, and nowhere to tell it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of a help text went away: no error of ours, and nowhere to tell it.
+        output.leave_stdout()
         return 0
     except Exception as error:  # noqa: BLE001 - the last resort before a traceback reaches the user
         usage = output.usage_message(error)
@@ -218,9 +212,26 @@ def main(arguments: list[str] | None = None) -> int:
             traceback.print_exc()
         text = f"the engine failed: {type(error).__name__}: {error}. Next: run again with --debug and report it."
         return output.fail(text, {"type": type(error).__name__}, 4, as_json=as_json)
-    return 0
+
+
+def _invoke(arguments: list[str]) -> int:
+    """Run a command and return its status; not by the app's own main, which keeps interrupts and closed pipes."""
+    command = typer.main.get_command(app)
+    status = 0
+    try:
+        with command.make_context("harness", list(arguments)) as context:
+            command.invoke(context)
+    except typer.Exit as done:
+        status = done.exit_code
+    # Now, where a reader that went away is met, and not when the interpreter ends.
+    sys.stdout.flush()
+    return status
 
 
 def run() -> NoReturn:
     """Entry point that ends the process with the status."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that lacks a letter of some name gets it escaped, and gets the verdict.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(main())

@@ -18,7 +18,6 @@ __all__ = ["golden"]
 golden = typer.Typer(
     name="golden",
     help="Look at golden baselines, compare two, verify one.",
-    no_args_is_help=True,
     rich_markup_mode=None,
 )
 

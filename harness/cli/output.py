@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from harness.engines.base import Progress
 
-__all__ = ["fail", "note", "print_json", "print_report", "progress", "usage_message"]
+__all__ = ["fail", "leave_stdout", "note", "print_json", "print_report", "progress", "usage_message"]
 
 
 def print_json(body: dict[str, Any]) -> None:
@@ -27,7 +28,25 @@ def print_json(body: dict[str, Any]) -> None:
     except UnicodeEncodeError:
         # A stream that knows no Unicode, or a path whose bytes are none: JSON can escape both.
         text = json.dumps(_finite(body), indent=2, allow_nan=False)
-    print(text)  # noqa: T201
+    with _reader():
+        print(text)  # noqa: T201
+
+
+@contextlib.contextmanager
+def _reader() -> Iterator[None]:
+    """Print in the block; that the reader went away (`harness … | head`) changes nothing about the exit status."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        leave_stdout()
+
+
+def leave_stdout() -> None:
+    """Send the rest of stdout nowhere, also what Python flushes at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _finite(value: Any) -> Any:
@@ -42,10 +61,14 @@ def print_report(report: RenderableType, seconds: float | None = None) -> None:
     """Print a report for a person, with the time it took."""
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
-    console.print(report)
-    if seconds is not None:
-        console.print(f"{seconds:.1f} s", style="dim")
+    # No markup: names out of users' files are printed, and brackets in them are brackets.
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=not sys.stdout.isatty())
+    # rich would end the process with status 1, whatever the verdict is.
+    console.on_broken_pipe = leave_stdout  # type: ignore[method-assign]
+    with _reader():
+        console.print(report)
+        if seconds is not None:
+            console.print(f"{seconds:.1f} s", style="dim")
 
 
 def note(text: str) -> None:

@@ -90,7 +90,6 @@ class Target:
                 attention_mask=mask,
                 position_ids=positions,
                 use_cache=cache is not None,
-                return_dict=True,
                 logits_to_keep=keep,
                 **options,
             )

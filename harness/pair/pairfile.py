@@ -32,7 +32,10 @@ class DecodeSettings(_Strict):
     @pydantic.field_validator("temperature", mode="before")
     @classmethod
     def _integer_temperature(cls, value: object) -> object:
-        return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 53:
+            return float(value)
+        # An integer that no float can hold is left to be refused.
+        return value
 
     @pydantic.model_validator(mode="after")
     def _chain(self) -> DecodeSettings:
