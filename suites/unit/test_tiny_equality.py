@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -18,10 +19,12 @@ from harness.engines.reference.threads import suitable_threads
 from harness.models.precision import exact
 from harness.pair.pair import load_prompts
 from harness.pair.prompts import Prompt
+from harness.record import PromptRecord
 from suites.builtin_pairs import FIXTURES
 
-# The right wiring of one draft is the wrong one of the other; the third is wrong for both, and in no order.
-WIRINGS = [(2, 4, 7), (0, 2, 4), (7, 8, 1)]
+Decode = Callable[..., list[PromptRecord]]
+# The right wiring of one draft is the wrong one of the other.
+WIRINGS = [(2, 4, 7), (0, 2, 4)]
 
 
 class _Case:
@@ -42,35 +45,56 @@ def case(request: pytest.FixtureRequest) -> _Case:
     return _Case(request.param)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("wiring", WIRINGS, ids=str)
-@pytest.mark.parametrize("k", [1, 2, 3, 4, 5])
-def test_replay_equals_sequential_decoding(case: _Case, wiring: tuple[int, ...], k: int) -> None:
-    loaded = case.loaded
-    limits = replace(loaded.limits, num_steps=k)
-    pair = loaded.pair.with_steps(k)
+def _rewired(case: _Case, wiring: tuple[int, ...], k: int, new_tokens: int) -> LoadedPair:
+    """Return the case's models with other boundaries, chain length and token limit."""
+    pair = case.loaded.pair.with_steps(k)
     reading = replace(pair.wiring.served, boundaries=wiring)
-    loaded = LoadedPair(replace(pair, wiring=replace(pair.wiring, served=reading)), loaded.target, loaded.draft)
-    assert loaded.limits == limits
-    with suitable_threads(pair):
-        replayed = loaded.replay(case.prompts, [limits.cut(text) for text in case.texts], Progress())
-        arguments = (loaded.target, loaded.draft, wiring, case.prompts, limits)
-        decoded = [batched(*arguments)]
-        # One prompt at a time costs the most: the two ends of k, under the right and a wrong wiring.
-        if k in (1, 4) and wiring != WIRINGS[2]:
-            decoded.append(sequential(*arguments))
-    assert sum(len(record.rounds or ()) for record in replayed) > 1000
-    for records in decoded:
-        for one, other in zip(replayed, records, strict=True):
-            assert one.rounds == other.rounds
-            assert one.eos_round == other.eos_round
-            assert one.output_ids[: len(other.output_ids)] == other.output_ids
+    loaded = LoadedPair(
+        replace(pair, wiring=replace(pair.wiring, served=reading)), case.loaded.target, case.loaded.draft
+    )
+    loaded.limits = Limits(new_tokens, k, pair.target.eos_ids)
+    return loaded
+
+
+def _same(replayed: list[PromptRecord], decoded: list[PromptRecord]) -> None:
+    assert len(replayed) == len(decoded) >= 64
+    for one, other in zip(replayed, decoded, strict=True):
+        assert one.rounds == other.rounds, one.id
+        assert one.eos_round == other.eos_round, one.id
+        assert one.output_ids[: len(other.output_ids)] == other.output_ids, one.id
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("wiring", WIRINGS, ids=str)
+@pytest.mark.parametrize(("decode", "new_tokens"), [(sequential, 16), (batched, 48)], ids=["one by one", "batched"])
+def test_replay_equals_sequential_decoding(
+    case: _Case, decode: Decode, new_tokens: int, wiring: tuple[int, ...], k: int
+) -> None:
+    """Every prompt; the texts are cut short where each round costs most, which leaves the first rounds of all."""
+    loaded = _rewired(case, wiring, k, new_tokens)
+    with suitable_threads(loaded.pair):
+        texts = [loaded.limits.cut(text) for text in case.texts]
+        replayed = loaded.replay(case.prompts, texts, Progress())
+        _same(replayed, decode(loaded.target, loaded.draft, wiring, case.prompts, loaded.limits))
+
+
+@pytest.mark.slow
+def test_replay_equals_sequential_decoding_to_the_end(case: _Case) -> None:
+    """The pair as it is served, its whole texts: every round that the golden counts."""
+    boundaries = case.loaded.pair.boundaries
+    loaded = _rewired(case, boundaries, 4, case.loaded.limits.max_new_tokens)
+    with suitable_threads(loaded.pair):
+        texts = [loaded.limits.cut(text) for text in case.texts]
+        replayed = loaded.replay(case.prompts, texts, Progress())
+        _same(replayed, batched(loaded.target, loaded.draft, boundaries, case.prompts, loaded.limits))
+    assert sum(len(record.rounds or ()) for record in replayed) > 1500
 
 
 def test_decoding_puts_out_transformers_greedy_text(case: _Case) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(FIXTURES / "tiny" / "target", dtype=torch.float64)
     limits = case.loaded.limits
-    for prompt, text in list(zip(case.prompts, case.texts, strict=True))[::6]:
+    for prompt, text in list(zip(case.prompts, case.texts, strict=True))[::8]:
         ids = torch.tensor([prompt.ids])
         with exact(torch.float64), suitable_threads(case.loaded.pair):
             plain = model.generate(
