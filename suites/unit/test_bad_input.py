@@ -18,8 +18,10 @@ from typing import Any, NoReturn
 
 import huggingface_hub.constants
 import pytest
+from rich.table import Table
 
 from harness.cli.app import main
+from harness.cli.output import print_report
 from harness.errors import InputError
 from harness.files import replacing, write_atomically
 from suites.unit.conftest import Command, Outcome
@@ -172,6 +174,13 @@ def test_a_category_is_any_text(category: str, recorded: Path, harness: Command)
     assert (outcome.status, outcome.err) == (0, "")
     assert category.strip() in outcome.out or not category.isprintable()
     assert "\x1b" not in outcome.out
+
+
+def test_brackets_in_a_name_are_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("[b]name[/b]")
+    table.add_row("[/b] :smile: [red]")
+    print_report(table)
+    assert "[/b] :smile: [red]" in capsys.readouterr().out
 
 
 # Failures that are nobody's input

@@ -7,6 +7,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
@@ -161,6 +162,12 @@ def test_the_report_meets_its_own_bars(figures: dict[str, object]) -> None:
         other = next(boundaries for key, boundaries in BOUNDARIES.items() if key != name)
         assert set(table) == set(faults(BOUNDARIES[name], 8, other))
         report.check(name, found, table)
+
+
+def test_the_recipe_is_the_one_that_made_the_committed_weights(figures: dict[str, object]) -> None:
+    assert json.loads(json.dumps(asdict(TargetSettings()))) == figures["target_settings"]
+    assert json.loads(json.dumps(asdict(DraftSettings()))) == figures["draft_settings"]
+    assert Recipe(TINY, 0).series == figures["series"]
 
 
 def _build(folder: Path) -> dict[str, str]:
