@@ -71,11 +71,21 @@ class ParallelChains:
         self.hidden = self._finish(inputs, residual)
         return self.hidden
 
-    def fork(self) -> ParallelChains:
-        """Return chains that share the past and go on apart: step 0 is computed once for several continuations."""
+    def only(self, index: Tensor) -> ParallelChains:
+        """Return chains at step 0 that start at some of the same positions and share the step-0 keys.
+
+        Args:
+            index: int64 [B, m]: which of the n chains, in each row.
+        """
+        assert self._step == 0
         other = object.__new__(ParallelChains)
         other.__dict__.update(self.__dict__)
-        other._own = list(self._own)
+        other.starts = torch.gather(self.starts, 1, index)
+        other.hidden = _rows(self.hidden, index)
+        other._mask0 = torch.gather(
+            self._mask0, 3, index[:, None, None, :, None].expand(*self._mask0.shape[:3], -1, self._mask0.shape[4])
+        )
+        other._own = []
         return other
 
     def _finish(self, inputs: Tensor, residual: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 __all__ = ["batches", "pad"]
 
-_TOKENS = 6144
+_TOKENS = 1024
 _LOGITS = 1 << 26
 
 

@@ -143,12 +143,9 @@ def _run_draft(
     last = torch.tensor([max(count - 1, 0) for count in counts], device=ids.device)
     starts = first[:, None] + torch.minimum(offsets, last[:, None])
     chains = ParallelChains(draft, ids[:, 1:], states.to(draft.dtype), starts)
-    logprobs, hits = teacher_forced(draft, chains.fork(), inverse, ids, starts, steps)
-    proposals: list[Tensor] = []
-    for step in range(steps):
-        hidden = chains.hidden if step == 0 else chains.step(proposals[-1])
-        proposals.append(draft.to_target(draft.logits(hidden).argmax(-1)))
-    proposed = torch.stack(proposals, dim=-1).cpu().numpy()
+    first_step = chains.only(offsets.expand(len(prompts), -1))
+    forced, logprobs, hits = teacher_forced(draft, chains, inverse, ids, starts, steps)
+    proposed = _free(draft, first_step, forced, ids, starts).cpu().numpy()
     tables = []
     for row, (text, count) in enumerate(zip(texts, counts, strict=True)):
         known = np.arange(count)[:, None] + 1 + np.arange(steps) < len(text)
@@ -162,9 +159,43 @@ def _run_draft(
     return tables
 
 
+def _free(draft: Eagle3Draft, chains: ParallelChains, forced: Tensor, ids: Tensor, starts: Tensor) -> Tensor:
+    """Return the chains that the draft proposes when each step reads its own token, int64 [B, n, k].
+
+    A chain whose every token is the one that the teacher-forced pass read next is that pass' own chain. Only the others
+    are run.
+
+    Args:
+        draft: The draft.
+        chains: Chains at step 0.
+        forced: int64 [B, n, k]: the teacher-forced pass' argmax at each step, target ids.
+        ids: int64 [B, T+1]: prompts and texts.
+        starts: int64 [B, n]: positions of step 0.
+    """
+    steps = forced.shape[-1]
+    differs = torch.zeros_like(starts, dtype=torch.bool)
+    for step in range(steps - 1):
+        differs |= forced[..., step] != _known(ids, starts + 2 + step)
+    most = int(differs.sum(1).max())
+    if most == 0:
+        return forced
+    # Rows with fewer such chains fill up with others, whose result is the same either way.
+    index = differs.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
+    some = chains.only(index)
+    tokens = [torch.gather(forced[..., 0], 1, index)]
+    for _ in range(1, steps):
+        tokens.append(draft.to_target(draft.logits(some.step(tokens[-1])).argmax(-1)))
+    return forced.scatter(1, index[..., None].expand(-1, -1, steps), torch.stack(tokens, -1))
+
+
+def _known(ids: Tensor, positions: Tensor) -> Tensor:
+    """Return the tokens at positions [B, n]; past the end, the last one."""
+    return torch.gather(ids, 1, positions.clamp(max=ids.shape[1] - 1))
+
+
 def teacher_forced(
     draft: Eagle3Draft, chains: ParallelChains, inverse: Tensor, ids: Tensor, starts: Tensor, steps: int
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[Tensor, np.ndarray, np.ndarray]:
     """Run the draft with the known tokens as inputs of steps 1 and later.
 
     Args:
@@ -176,19 +207,22 @@ def teacher_forced(
         steps: Chain length k.
 
     Returns:
-        Log-probabilities of the known tokens, float32 [B, n, k] (NaN outside the draft's vocabulary), and hits,
-        int8 [B, n, k]. Entries whose known token lies past the end of `ids` are meaningless.
+        The argmax of each step, target ids, int64 [B, n, k]; log-probabilities of the known tokens, float32 [B, n, k]
+        (NaN outside the draft's vocabulary); hits, int8 [B, n, k]. Entries whose known token lies past the end of `ids`
+        are meaningless.
     """
-    logprobs, hits = [], []
-    end = ids.shape[1] - 1
+    argmaxes, logprobs, hits = [], [], []
     for step in range(steps):
-        hidden = chains.hidden if step == 0 else chains.step(torch.gather(ids, 1, (starts + 1 + step).clamp(max=end)))
+        hidden = chains.hidden if step == 0 else chains.step(_known(ids, starts + 1 + step))
         logits = draft.logits(hidden)
-        known = inverse[torch.gather(ids, 1, (starts + 2 + step).clamp(max=end))]
+        known = inverse[_known(ids, starts + 2 + step)]
         scores = torch.log_softmax(logits, dim=-1, dtype=norm_dtype(logits.dtype))
         logprob = torch.gather(scores, 2, known.clamp(min=0)[..., None])[..., 0]
         # NaN means "not asked"; what was computed and is NaN must not hide behind it.
         logprob = logprob.masked_fill(~torch.isfinite(logprob), float("-inf"))
         logprobs.append(logprob.masked_fill(known < 0, float("nan")).float())
-        hits.append((logits.argmax(-1) == known).to(torch.int8))
-    return torch.stack(logprobs, dim=-1).cpu().numpy(), torch.stack(hits, dim=-1).cpu().numpy()
+        argmax = logits.argmax(-1)
+        argmaxes.append(draft.to_target(argmax))
+        hits.append((argmax == known).to(torch.int8))
+    stacked = [torch.stack(parts, dim=-1) for parts in (argmaxes, logprobs, hits)]
+    return stacked[0], stacked[1].cpu().numpy(), stacked[2].cpu().numpy()
