@@ -38,6 +38,18 @@ class PromptCounts:
     hits: tuple[int, ...] | None = None
     positions: tuple[int, ...] | None = None
 
+    @classmethod
+    def of(
+        cls, name: str, histogram: Sequence[int], hits: Sequence[int] | None, positions: Sequence[int] | None
+    ) -> PromptCounts:
+        """Return counts out of the lists that a file holds."""
+        return cls(
+            name,
+            tuple(histogram),
+            None if hits is None else tuple(hits),
+            None if positions is None else tuple(positions),
+        )
+
     @property
     def rounds(self) -> int:
         """Verify rounds."""

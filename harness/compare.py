@@ -128,12 +128,7 @@ class _ResultPrompt(pydantic.BaseModel):
 
     def counts(self) -> PromptCounts:
         """Return the counts as acceptance takes them."""
-        return PromptCounts(
-            self.id,
-            tuple(self.histogram),
-            None if self.hits is None else tuple(self.hits),
-            None if self.positions is None else tuple(self.positions),
-        )
+        return PromptCounts.of(self.id, self.histogram, self.hits, self.positions)
 
 
 class _Result(pydantic.BaseModel):

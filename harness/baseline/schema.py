@@ -88,12 +88,7 @@ class GoldenPrompt(_Strict):
 
     def counts(self) -> PromptCounts:
         """Return the counts as acceptance takes them."""
-        return PromptCounts(
-            self.id,
-            tuple(self.histogram),
-            None if self.hits is None else tuple(self.hits),
-            None if self.positions is None else tuple(self.positions),
-        )
+        return PromptCounts.of(self.id, self.histogram, self.hits, self.positions)
 
 
 class Noise(_Strict):
