@@ -10,8 +10,8 @@ from typing import Any
 
 import pydantic
 
-from harness.acceptance import Acceptance, PromptCounts, broken_counts, counts_of, measure_acceptance
-from harness.baseline.schema import Count
+from harness.acceptance import Acceptance, PromptCounts, counts_of, measure_acceptance
+from harness.baseline.schema import CountedPrompt
 from harness.check import Measurement
 from harness.detectors.acceptance import judge_drop
 from harness.detectors.base import State
@@ -111,35 +111,15 @@ def side_of(measurement: Measurement) -> Side:
     )
 
 
-class _ResultPrompt(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(extra="allow", strict=True)
-    id: str
-    hash: str
-    histogram: list[Count] = pydantic.Field(min_length=2)
-    hits: list[Count] | None = None
-    positions: list[Count] | None = None
-
-    @pydantic.model_validator(mode="after")
-    def _adds_up(self) -> _ResultPrompt:
-        problem = broken_counts(self.counts())
-        if problem is not None:
-            raise ValueError(f"prompt {self.id!r} has {problem}")
-        return self
-
-    def counts(self) -> PromptCounts:
-        """Return the counts as acceptance takes them."""
-        return PromptCounts.of(self.id, self.histogram, self.hits, self.positions)
-
-
 class _Result(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="allow", strict=True)
     pair: str
     engine: dict[str, str]
-    prompts: list[_ResultPrompt] = pydantic.Field(min_length=1)
+    prompts: list[CountedPrompt] = pydantic.Field(min_length=1)
 
     @pydantic.field_validator("prompts")
     @classmethod
-    def _one_each(cls, value: list[_ResultPrompt]) -> list[_ResultPrompt]:
+    def _one_each(cls, value: list[CountedPrompt]) -> list[CountedPrompt]:
         ids = [prompt.id for prompt in value]
         repeated = next((name for index, name in enumerate(ids) if name in ids[:index]), None)
         if repeated is not None:

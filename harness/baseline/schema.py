@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
@@ -12,7 +12,7 @@ from harness.pair.pairfile import DecodeSettings
 
 __all__ = [
     "SCHEMA_VERSION",
-    "Count",
+    "CountedPrompt",
     "GoldenDocument",
     "GoldenPrompt",
     "HistoryEntry",
@@ -53,34 +53,29 @@ class WiringEntry(_Strict):
     boundaries: list[int]
 
 
-class GoldenPrompt(_Strict):
-    """One prompt's counts.
+class CountedPrompt(pydantic.BaseModel):
+    """One prompt's counts as a file holds them: a golden, or a result that `--json` printed.
 
     Attributes:
-        tokens: Prompt tokens.
-        output: Tokens of continuation.
+        id: The prompt.
+        category: Its category.
+        hash: Hash of its token ids.
         histogram: Rounds by accepted count.
-        eos_round: `[proposed, accepted]` of the round that ended the text.
         hits: Per step, positions at which the teacher-forced draft was right.
         positions: Per step, positions asked about.
     """
 
+    model_config = pydantic.ConfigDict(extra="allow", strict=True)
+
     id: str
     category: str
     hash: str
-    tokens: Annotated[Count, pydantic.Field(ge=1)]
-    output: Count
-    histogram: list[Count]
-    eos_round: tuple[Count, Count] | None = None
+    histogram: list[Count] = pydantic.Field(min_length=2)
     hits: list[Count] | None = None
     positions: list[Count] | None = None
 
     @pydantic.model_validator(mode="after")
-    def _adds_up(self) -> GoldenPrompt:
-        if self.eos_round is not None and self.eos_round[1] > self.eos_round[0]:
-            raise ValueError(
-                f"prompt {self.id!r} has an eos_round of {self.eos_round[1]} of {self.eos_round[0]} tokens"
-            )
+    def _counts_add_up(self) -> Self:
         problem = broken_counts(self.counts())
         if problem is not None:
             raise ValueError(f"prompt {self.id!r} has {problem}")
@@ -89,6 +84,30 @@ class GoldenPrompt(_Strict):
     def counts(self) -> PromptCounts:
         """Return the counts as acceptance takes them."""
         return PromptCounts.of(self.id, self.histogram, self.hits, self.positions)
+
+
+class GoldenPrompt(_Strict, CountedPrompt):
+    """One prompt's counts in a golden.
+
+    Attributes:
+        tokens: Prompt tokens.
+        output: Tokens of continuation.
+        eos_round: `[proposed, accepted]` of the round that ended the text.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid")
+
+    tokens: Annotated[Count, pydantic.Field(ge=1)]
+    output: Count
+    eos_round: tuple[Count, Count] | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _eos_round_adds_up(self) -> Self:
+        if self.eos_round is not None and self.eos_round[1] > self.eos_round[0]:
+            raise ValueError(
+                f"prompt {self.id!r} has an eos_round of {self.eos_round[1]} of {self.eos_round[0]} tokens"
+            )
+        return self
 
 
 class Noise(_Strict):

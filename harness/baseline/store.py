@@ -139,6 +139,15 @@ def load_golden(file: Path) -> Golden:
             expected=golden.device_class,
             next_step=_ADVICE,
         )
+    if document.dtype not in document.noise and any(part.proposals is not None for part in golden.tensors.values()):
+        # Without it proposals and likelihood could not be judged, and would be silent.
+        raise InputError(
+            "the golden has proposals, but no noise floor of its own dtype",
+            file=file,
+            key=f"noise.{document.dtype}",
+            found=f"noise of {', '.join(document.noise) or 'nothing'}",
+            next_step=_ADVICE,
+        )
     return golden
 
 

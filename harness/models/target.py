@@ -82,6 +82,10 @@ class Target:
 
         Returns:
             Logits [B, keep or T, vocab].
+
+        Raises:
+            InputError: A logit is not a number. Its argmax would be token 0, and a draft that computes NaN too would
+                always agree with it.
         """
         options: dict[str, Any] = {} if cache is None else {self._cache_name: cache}
         with exact(self.dtype):
@@ -93,7 +97,10 @@ class Target:
                 logits_to_keep=keep,
                 **options,
             )
-        return cast(Tensor, output.logits)
+        logits = cast(Tensor, output.logits)
+        if bool(logits.isnan().any()):
+            raise _unusable(self.spec, logits)
+        return logits
 
 
 def load_target(spec: TargetSpec, *, dtype: torch.dtype, device: str = "cpu") -> Target:
@@ -199,14 +206,18 @@ def _try(target: Target) -> None:
     with _running(target.spec, "run"):
         logits = target.forward(ids)
     if logits.shape != (1, 2, target.spec.vocab_size) or not bool(torch.isfinite(logits).all()):
-        bad = int((~torch.isfinite(logits)).sum())
-        raise InputError(
-            "the target computes no usable logits",
-            file=target.spec.path,
-            found=f"shape {list(logits.shape)}, {bad} of {logits.numel()} not finite",
-            expected=f"shape {[1, 2, target.spec.vocab_size]}, all finite",
-            next_step='try engine.dtype = "float32"; float16 overflows first',
-        )
+        raise _unusable(target.spec, logits)
+
+
+def _unusable(spec: TargetSpec, logits: Tensor) -> InputError:
+    bad = int((~torch.isfinite(logits)).sum())
+    return InputError(
+        "the target computes no usable logits",
+        file=spec.path,
+        found=f"shape {list(logits.shape)}, {bad} of {logits.numel()} not finite",
+        expected=f"shape {[*logits.shape[:-1], spec.vocab_size]}, all finite",
+        next_step='try engine.dtype = "float32"; float16 overflows first',
+    )
 
 
 @contextlib.contextmanager
@@ -215,7 +226,7 @@ def _running(spec: TargetSpec, what: str) -> Iterator[None]:
     try:
         with quiet():
             yield
-    except torch.OutOfMemoryError:
+    except (torch.OutOfMemoryError, InputError):
         raise
     except Exception as error:
         raise InputError(

@@ -45,8 +45,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register markers and the run's collector of results."""
-    from harness.plugin.session import Results
+    from harness.plugin.session import Results, require_json_writable
 
+    require_json_writable(config)
     for name, text in _MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {text}")
     config.pluginmanager.register(Results(config), "acceptance-results")

@@ -16,7 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from harness.check import CheckResult
 
-__all__ = ["Results", "checked"]
+__all__ = ["Results", "checked", "require_json_writable"]
 
 _CACHE: pytest.StashKey[dict[Path, CheckResult | BaseException]] = pytest.StashKey()
 
@@ -38,6 +38,26 @@ def checked(config: pytest.Config, file: Path) -> CheckResult:
     if isinstance(result, BaseException):
         raise result
     return result
+
+
+def require_json_writable(config: pytest.Config) -> None:
+    """Refuse, before anything is measured, a place for `--acceptance-json` that cannot be written.
+
+    Raises:
+        pytest.UsageError: The folder cannot be made or written, or the place is a folder.
+    """
+    target = config.getoption("--acceptance-json")
+    if not target or hasattr(config, "workerinput"):
+        return
+    from harness.errors import InputError
+    from harness.files import is_folder, require_writable
+
+    if is_folder(Path(target)):
+        raise pytest.UsageError(f"--acceptance-json: {target} is a folder, and the results go into a file")
+    try:
+        require_writable(Path(target).parent)
+    except InputError as error:
+        raise pytest.UsageError(f"--acceptance-json: {error}") from None
 
 
 def _shared(config: pytest.Config, file: Path) -> CheckResult:
@@ -79,6 +99,7 @@ class Results:
         self.rows: dict[str, dict[str, Any]] = {}
         self.failed: set[str] = set()
         self.unchecked_gpu = 0
+        self.unwritten: str | None = None
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
@@ -99,23 +120,31 @@ class Results:
             self.unchecked_gpu += 1
 
     @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the results where `--acceptance-json` says, and remove what the workers shared."""
         distributed = self.config.pluginmanager.getplugin("dsession")
         if distributed is not None:
             shutil.rmtree(_shared_folder(distributed.nodemanager.testrunuid), ignore_errors=True)
         target = self.config.getoption("--acceptance-json")
         if target and not hasattr(self.config, "workerinput"):
+            from harness.errors import InputError
             from harness.files import write_atomically
 
             body = {"schema_version": 1, "pairs": self.rows}
-            write_atomically(Path(target), (json.dumps(body, indent=2, ensure_ascii=False) + "\n").encode())
+            try:
+                write_atomically(Path(target), (json.dumps(body, indent=2, ensure_ascii=False) + "\n").encode())
+            except InputError as error:
+                # The disk filled up, say, while the pairs were measured: what was measured must still be shown.
+                self.unwritten = str(error)
+                session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the acceptance table, what was not checked, and the next command."""
         if self.unchecked_gpu:
             terminalreporter.section("not checked")
             terminalreporter.line(f"{self.unchecked_gpu} tests need CUDA and were skipped")
+        if self.unwritten:
+            terminalreporter.line(f"--acceptance-json: {self.unwritten}", red=True)
         if not self.rows and not self.failed:
             return
         terminalreporter.section("acceptance")

@@ -832,6 +832,7 @@ def _goldens() -> list[Damage]:
         edit("with floor 2", "floor", to=2.0, says=("floor",)),
         edit("with floor NaN", "floor", to=math.nan, says=("floor",)),
         edit("with rate NaN", "totals", "rate", to=math.nan, says=("totals.rate",)),
+        edit("without noise", "noise", to={}, says=("noise.float32", "found noise of nothing")),
         edit("with noise NaN", "noise", "float32", "likelihood", to=math.nan, says=("noise.float32.likelihood",)),
         edit("with more noise than blocks", "noise", "float32", "changed", to=10**6, says=("noise.float32", "1000000")),
         edit("with a floor above its rate", "floor", to=0.5, says=("floor 0.5", "rate")),

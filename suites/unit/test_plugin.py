@@ -93,6 +93,37 @@ def test_results_as_json(pairs: Path, pytester: pytest.Pytester) -> None:
     assert result["acceptance"]["prompts"] == 6
 
 
+def test_an_unwritable_place_for_json_is_told_before_anything_is_measured(
+    pairs: Path, pytester: pytest.Pytester
+) -> None:
+    (pytester.path / "file").write_text("")
+    for place in (pytester.path / "file" / "results.json", pytester.path):
+        result = pytester.runpytest_subprocess(*ARGUMENTS, pairs, "--acceptance-json", place)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines(["ERROR: --acceptance-json: *"])
+        result.stderr.no_fnmatch_line("*Traceback*")
+        result.stdout.no_fnmatch_line("*acceptance*")
+
+
+def test_json_that_cannot_be_written_at_the_end_is_told_with_the_results(
+    pairs: Path, pytester: pytest.Pytester
+) -> None:
+    pytester.makeconftest(
+        """
+import shutil, pathlib
+def pytest_runtest_teardown():
+    folder = pathlib.Path("out")
+    if folder.exists():
+        shutil.rmtree(folder)
+        folder.write_text("a file now")
+"""
+    )
+    (pytester.path / "out").mkdir()
+    result = pytester.runpytest_inprocess(*ARGUMENTS, pairs, "--acceptance-json", pytester.path / "out" / "r.json")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stdout.fnmatch_lines(["--acceptance-json: *cannot be written*", "random *pass*"])
+
+
 def test_junit_carries_rate_and_verdict(pairs: Path, pytester: pytest.Pytester) -> None:
     pytester.runpytest_inprocess(*ARGUMENTS, pairs, "--junitxml", pytester.path / "junit.xml")
     text = (pytester.path / "junit.xml").read_text()

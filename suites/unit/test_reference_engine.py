@@ -13,9 +13,10 @@ import transformers
 from harness.check import measure, prepare
 from harness.engines.base import Progress
 from harness.engines.reference.batched import decode_batch
-from harness.engines.reference.engine import LoadedPair, load
+from harness.engines.reference.engine import LoadedPair, ReferenceEngine, load
 from harness.engines.reference.replay import replay
 from harness.engines.reference.sequential import decode_one
+from harness.errors import InputError
 from harness.pair.pair import Pair, Wiring, load_prompts
 from harness.record import PromptRecord
 from suites.random_pair import write_pair
@@ -135,3 +136,18 @@ def test_all_modes_give_the_same_counts(tmp_path: Path) -> None:
     assert all(histogram == histograms[0] for histogram in histograms)
     # All use one k; prompts stay in the file's order whatever the batches were.
     assert [record.id for record in results[3].run.records] == [f"p{index}" for index in range(6)]
+
+
+@pytest.mark.parametrize("mode", ["replay", "sequential", "batched"])
+def test_a_target_that_computes_nan_is_told_in_every_mode(
+    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both argmaxes would be token 0, and acceptance would look perfect."""
+    pair = prepare(write_pair(tmp_path), engine=f"reference:{mode}")
+    loaded = load(pair)
+    texts = {prompt.id: (1,) * loaded.limits.text_length for prompt in load_prompts(pair)}
+    with torch.no_grad():
+        loaded.target.model.get_parameter("lm_head.weight")[7] = float("nan")
+    monkeypatch.setattr("harness.engines.reference.engine.load", lambda _: loaded)
+    with pytest.raises(InputError, match=r"computes no usable logits .*float16 overflows first"):
+        ReferenceEngine(mode).run(pair, load_prompts(pair), texts, Progress())
