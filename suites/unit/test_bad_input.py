@@ -264,16 +264,20 @@ def test_control_c_in_a_real_process(recorded: Path) -> None:
     shutil.rmtree(recorded.parent / "golden")
     before = snapshot(recorded.parent)
     command = [sys.executable, "-c", _SIGNALLED, "record", str(recorded)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "replaying\n"
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "replaying\n"
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert (process.returncode, out, err) == (130, "", "error: interrupted; nothing was written.\n")
     assert snapshot(recorded.parent) == before
 
 
 _SIGNALLED = """
+import signal
 import time
 import harness.engines.reference.engine as engine
 from harness.cli.app import run
@@ -283,6 +287,8 @@ def replay(*_, **__):
     time.sleep(60)
 
 engine.replay = replay
+# A shell that runs the tests in the background has its children ignore the signal.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 run()
 """
 
@@ -360,18 +366,20 @@ def test_a_reader_that_goes_away_is_no_error(recorded: Path) -> None:
     prompts = recorded.parent / "prompts.jsonl"
     prompts.write_text(prompts.read_text().replace('"category": "a"', '"category": "\u00e9"'))
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "harness", "check", str(recorded)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment | {"PYTHONIOENCODING": "ascii"},
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    assert process.stderr.read() == b""
-    process.stderr.close()
-    assert process.wait(timeout=60) == 0
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.close()
+            assert process.stderr.read() == b""
+            assert process.wait(timeout=60) == 0
+        finally:
+            process.kill()
 
 
 class _Gone(io.StringIO):

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 
-from harness.statistics import Interval, paired_drop, paired_mean, prompts_needed, rate_interval, ratio
+from harness.statistics import Interval, paired_drop, paired_mean, prompts_needed, rate_interval, ratio, sign_flip
 
 ALPHA = 0.001 / 4
 
@@ -80,6 +81,49 @@ def test_no_difference_claims_no_loss() -> None:
         fired += drop.low > 0
     # 0.01 of 300 is 3; more than 9 has a probability below 0.001.
     assert fired <= 9
+
+
+@pytest.mark.parametrize("count", [2, 5, 12, 14])
+def test_sign_flip_is_scipys_exact_permutation_test(count: int) -> None:
+    generator = np.random.default_rng(count)
+    for differences in (
+        generator.normal(0.3, 1, count),
+        generator.integers(-3, 4, count).astype(float),
+        np.ones(count),
+    ):
+        expected = scipy.stats.permutation_test(
+            (differences,),
+            lambda sample, axis: sample.sum(axis=axis),
+            permutation_type="samples",
+            vectorized=True,
+            n_resamples=1 << 15,
+            alternative="greater",
+        ).pvalue
+        # A few of the 2^m sums lie within the grid's rounding of the observed one.
+        assert expected - 1e-12 <= sign_flip(differences) <= expected + 16 / 2**count
+
+
+def test_sign_flip_of_many_is_near_normal_theory() -> None:
+    differences = np.random.default_rng(4).normal(0.02, 0.06, 96)
+    score = differences.sum() / math.sqrt((differences**2).sum())
+    assert sign_flip(differences) == pytest.approx(float(scipy.stats.norm.sf(score)), rel=0.1)
+    assert sign_flip(np.zeros(4)) == 1.0
+
+
+def test_exchanging_the_sides_turns_the_drop_and_unchanged_prompts_do_not_count() -> None:
+    """Unequal rounds: a prompt that did not change stays out of the permutation, whatever its share of rounds."""
+    golden = ([50.0] * 11 + [9.0, 80.0, 7.0], [60.0] * 11 + [10.0, 90.0, 12.0])
+    now = ([40.0] * 11 + [9.0, 80.0, 7.0], [64.0] * 11 + [10.0, 90.0, 12.0])
+    drop, rise = paired_drop(golden, now, 0.001), paired_drop(now, golden, 0.001)
+    assert drop is not None
+    assert rise is not None
+    assert drop.changed == 11
+    assert [drop.estimate, drop.low] == pytest.approx([-rise.estimate, -rise.high])
+    # 2^-11 is 0.0005.
+    assert drop.low > 0
+    stricter = paired_drop(golden, now, 0.0004)
+    assert stricter is not None
+    assert stricter.low <= 0
 
 
 def test_interval_covers_the_truth() -> None:
