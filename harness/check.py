@@ -24,7 +24,7 @@ from harness.pair.pairfile import Dtype
 from harness.pair.prompts import Prompt
 from harness.record import PromptRecord, Run
 
-__all__ = ["CheckResult", "Measurement", "check", "looping", "measure", "prepare", "require_finite"]
+__all__ = ["CheckResult", "Measurement", "check", "golden_in_use", "looping", "measure", "prepare", "require_finite"]
 
 _SILENT = Progress()
 
@@ -201,9 +201,8 @@ def check(pair: Pair, *, prompts: str | None = None, progress: Progress = _SILEN
         HarnessError: The pair cannot be run as stated, or there is no golden it could be compared with.
     """
     start = time.perf_counter()
-    engine, mode = split_engine(pair.settings.engine.name)
-    device = pair.settings.engine.device.partition(":")[0]
-    golden = load_golden(find_golden(pair, f"{engine}-{device}-{pair.settings.engine.dtype}"))
+    _, mode = split_engine(pair.settings.engine.name)
+    golden = load_golden(golden_in_use(pair))
     chosen = load_prompts(pair, prompts)
     require_comparable(golden, pair, chosen, subset=prompts is not None)
     texts = {prompt.id: _text(golden, prompt) for prompt in chosen} if mode == "replay" else None
@@ -212,6 +211,17 @@ def check(pair: Pair, *, prompts: str | None = None, progress: Progress = _SILEN
     context = Context(pair, run, golden)
     findings = run_detectors(context)
     return CheckResult(Measurement(pair, run, time.perf_counter() - start), golden, findings, _notes(context))
+
+
+def golden_in_use(pair: Pair) -> Path:
+    """Return the golden that a check of the pair compares with.
+
+    Raises:
+        InputError: There is none.
+    """
+    engine, _ = split_engine(pair.settings.engine.name)
+    device = pair.settings.engine.device.partition(":")[0]
+    return find_golden(pair, f"{engine}-{device}-{pair.settings.engine.dtype}")
 
 
 def _text(golden: Golden, prompt: Prompt) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,20 @@ from harness.errors import InputError, one_line, quote
 from harness.files import hash_file, is_folder, making, read_json_object, write_atomically
 from harness.pair.builtin import builtin_root
 from harness.pair.pair import Pair, relative_path
+from harness.pair.pairfile import PairFile
 
-__all__ = ["DEFAULT_CLASS", "Golden", "GoldenTensors", "find_golden", "golden_folder", "load_golden", "save_golden"]
+__all__ = [
+    "DEFAULT_CLASS",
+    "Golden",
+    "GoldenTensors",
+    "find_golden",
+    "golden_folder",
+    "golden_home",
+    "load_golden",
+    "nearest_homes",
+    "save_golden",
+    "unused_tensors",
+]
 
 DEFAULT_CLASS = "reference-cpu-float32"
 _ADVICE = "restore it from version control, or remove it and record it anew"
@@ -62,23 +74,37 @@ class Golden:
         return self.file.stem
 
 
+def nearest_homes(start: Path) -> Iterator[Path]:
+    """Yield each `golden/` upward from a folder, the nearest first."""
+    start = start.resolve()
+    for folder in (start, *start.parents):
+        if is_folder(folder / "golden"):
+            yield folder / "golden"
+
+
+def golden_home(file: Path, settings: PairFile) -> Path:
+    """Return the folder in which a pair's goldens are written, under its name.
+
+    It is the pair file's `golden` key, else the nearest `golden/` upward from the pair file, else one beside it.
+    """
+    if settings.golden is not None:
+        return relative_path(file, "golden", settings.golden)
+    beside = file.resolve().parent
+    return next(nearest_homes(beside), beside / "golden")
+
+
 def golden_folder(pair: Pair, *, for_writing: bool = False) -> Path | None:
     """Return the folder that holds, or would hold, the pair's goldens.
 
-    It is the pair file's `golden` key, else the nearest `golden/` upward from the pair file, else the built-in one; to
-    write, else beside the pair file.
+    It is the pair file's `golden` key, else the nearest `golden/` upward from the pair file that has goldens of the
+    pair, else the built-in one; to write, see `golden_home`.
     """
-    if pair.settings.golden is not None:
-        return relative_path(pair.file, "golden", pair.settings.golden) / pair.name
-    start = pair.file.resolve().parent
-    for folder in (start, *start.parents):
-        candidate = folder / "golden"
-        if is_folder(candidate) and (for_writing or is_folder(candidate / pair.name)):
-            return candidate / pair.name
-    if for_writing:
-        return start / "golden" / pair.name
-    candidate = builtin_root() / "golden" / pair.name
-    return candidate if is_folder(candidate) else None
+    if for_writing or pair.settings.golden is not None:
+        return golden_home(pair.file, pair.settings) / pair.name
+    for home in (*nearest_homes(pair.file.resolve().parent), builtin_root() / "golden"):
+        if is_folder(home / pair.name):
+            return home / pair.name
+    return None
 
 
 def find_golden(pair: Pair, device_class: str) -> Path:
@@ -273,14 +299,17 @@ def save_golden(file: Path, document: GoldenDocument, tensors: bytes) -> None:
             _remove_unused(file.parent)
 
 
-def _remove_unused(folder: Path) -> None:
-    """Remove tensors that no golden of the folder names; keep all where one of its JSONs cannot be read."""
-    used = set()
+def unused_tensors(folder: Path) -> list[Path]:
+    """Return the tensors that no golden of the folder names; none where one of its JSONs cannot be read."""
+    used = []
     for other in folder.glob("*.json"):
         try:
-            used.add(read_json_object(other, what="golden").get("tensors"))
+            used.append(read_json_object(other, what="golden").get("tensors"))
         except InputError:
-            return
-    for file in folder.glob("*.safetensors"):
-        if file.name not in used:
-            file.unlink(missing_ok=True)
+            return []
+    return sorted(file for file in folder.glob("*.safetensors") if file.name not in used)
+
+
+def _remove_unused(folder: Path) -> None:
+    for file in unused_tensors(folder):
+        file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""`harness golden`: look at baselines, compare two, verify one."""
+"""`harness golden`: look at baselines, compare two, verify one, find those that nothing uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["golden"]
 
 golden = typer.Typer(
     name="golden",
-    help="Look at golden baselines, compare two, verify one.",
+    help="Look at golden baselines, compare two, verify one, find those that nothing uses.",
     rich_markup_mode=None,
 )
 
@@ -93,6 +93,31 @@ def verify(
     else:
         output.print_report(verification_report(problems))
     raise typer.Exit(1 if any(problems.values()) else 0)
+
+
+@golden.command()
+def orphans(
+    folder: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[FOLDER]",
+            help="A golden/ folder, or the project it lies in. Default: the nearest golden/ upward from here.",
+            show_default=False,
+        ),
+    ] = None,
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by main
+) -> None:
+    """List goldens that no pair file of the project uses, and what cannot be read; removes nothing. Exit 1 if any."""
+    from harness.baseline.orphans import find_home, find_orphans
+    from harness.report.golden import orphans_report
+
+    result = find_orphans(find_home(folder))
+    if json:
+        output.print_json(result.to_dict())
+    else:
+        output.print_report(orphans_report(result))
+    raise typer.Exit(1 if result.orphans else 0)
 
 
 def _load(which: str, device_class: str) -> Golden:

@@ -7,10 +7,12 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.baseline.difference import Difference
+from harness.baseline.orphans import OrphanReport
 from harness.baseline.store import Golden
+from harness.errors import one_line
 from harness.report.text import percent
 
-__all__ = ["difference_report", "golden_report", "verification_report"]
+__all__ = ["difference_report", "golden_report", "orphans_report", "verification_report"]
 
 
 def golden_report(golden: Golden) -> Group:
@@ -68,4 +70,15 @@ def verification_report(problems: dict[str, list[str]]) -> Group:
     for file, found in problems.items():
         lines.append(Text(f"{file}: {'verified' if not found else f'{len(found)} problems'}"))
         lines += [Text(f"  {problem}") for problem in found]
+    return Group(*lines)
+
+
+def orphans_report(result: OrphanReport) -> Group:
+    """Return what lies among the goldens and is of no use."""
+    lines: list[RenderableType] = [Text(f"{one_line(str(orphan.path))}: {orphan.problem}") for orphan in result.orphans]
+    count = f"{len(result.orphans)} findings" if len(result.orphans) != 1 else "1 finding"
+    pairs = f"{len(result.pairs)} pairs" if len(result.pairs) != 1 else "1 pair"
+    lines.append(Text(f"{count} in {one_line(str(result.home))}, used by {pairs} below {one_line(str(result.root))}"))
+    if result.orphans:
+        lines.append(Text("nothing is removed; where one is no longer wanted: git rm -r PATH"))
     return Group(*lines)
