@@ -265,6 +265,12 @@ def _split(arrays: dict[str, NDArray[np.generic]], document: GoldenDocument) -> 
     return result
 
 
+def _remove_parts(folder: Path) -> None:
+    """Remove what a record that was killed while it wrote has left half-written."""
+    for part in folder.glob(".*.part"):
+        part.unlink(missing_ok=True)
+
+
 def pack_tensors(parts: Iterable[GoldenTensors]) -> bytes:
     """Return the safetensors bytes of all prompts' tensors, in the JSON's order."""
     rows = list(parts)
@@ -297,6 +303,7 @@ def save_golden(file: Path, document: GoldenDocument, tensors: bytes) -> None:
         finally:
             # After a failure too: tensors that no golden names are nobody's.
             _remove_unused(file.parent)
+            _remove_parts(file.parent)
 
 
 def unused_tensors(folder: Path) -> list[Path]:
