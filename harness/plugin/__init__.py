@@ -39,18 +39,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--acceptance-engine", metavar="NAME", help="engine to use instead of each pair file's")
     group.addoption("--acceptance-json", metavar="FILE", help="write every pair's result to FILE as JSON")
     group.addoption(
+        "--acceptance-update",
+        action="store_true",
+        help="record the goldens of the pairs whose tests run anew where their check differs, and missing ones; "
+        "not with -n, not where CI is set",
+    )
+    group.addoption(
+        "--acceptance-reason",
+        metavar="TEXT",
+        help="why --acceptance-update replaces goldens; they keep it, and need it where there is one already",
+    )
+    group.addoption(
         "--acceptance-require-gpu", action="store_true", help="fail tests marked gpu where there is no CUDA"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register markers and the run's collector of results."""
+    """Register markers, the run's collector of results and, where asked for, its updates of goldens."""
     from harness.plugin.session import Results, require_json_writable
+    from harness.plugin.update import Updates, require_update_allowed
 
     require_json_writable(config)
+    require_update_allowed(config)
     for name, text in _MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {text}")
-    config.pluginmanager.register(Results(config), "acceptance-results")
+    results = Results(config)
+    config.pluginmanager.register(results, "acceptance-results")
+    if config.getoption("--acceptance-update"):
+        config.pluginmanager.register(Updates(config, results.body), Updates.name)
 
 
 def pytest_report_header() -> str:

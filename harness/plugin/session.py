@@ -7,7 +7,7 @@ import json
 import pickle
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from harness.check import CheckResult
 
-__all__ = ["Results", "checked", "require_json_writable"]
+__all__ = ["Results", "checked", "forget", "pair_files", "require_json_writable", "shown"]
 
 _CACHE: pytest.StashKey[dict[Path, CheckResult | BaseException]] = pytest.StashKey()
 
@@ -38,6 +38,22 @@ def checked(config: pytest.Config, file: Path) -> CheckResult:
     if isinstance(result, BaseException):
         raise result
     return result
+
+
+def forget(config: pytest.Config, file: Path) -> None:
+    """Drop the check of a pair file whose golden has been replaced since."""
+    config.stash.get(_CACHE, {}).pop(file.resolve(), None)
+
+
+def pair_files(items: Iterable[pytest.Item]) -> list[Path]:
+    """Return the pair files that tests come from, each once."""
+    return list(dict.fromkeys(item.path for item in items if item.path.name.endswith(".pair.toml")))
+
+
+def shown(config: pytest.Config, file: Path) -> str:
+    """Return a path as it is shown: relative where it lies below the folder that pytest was called in."""
+    here = config.invocation_params.dir
+    return str(file.relative_to(here) if file.is_relative_to(here) else file)
 
 
 def require_json_writable(config: pytest.Config) -> None:
@@ -92,6 +108,9 @@ class Results:
 
     Args:
         config: The run's configuration.
+
+    Attributes:
+        body: What `--acceptance-json` writes; other parts of the plugin add to it before the session finishes.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -100,6 +119,7 @@ class Results:
         self.failed: set[str] = set()
         self.unchecked_gpu = 0
         self.unwritten: str | None = None
+        self.body: dict[str, Any] = {"schema_version": 1, "pairs": self.rows}
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
@@ -130,9 +150,8 @@ class Results:
             from harness.errors import InputError
             from harness.files import write_atomically
 
-            body = {"schema_version": 1, "pairs": self.rows}
             try:
-                write_atomically(Path(target), (json.dumps(body, indent=2, ensure_ascii=False) + "\n").encode())
+                write_atomically(Path(target), (json.dumps(self.body, indent=2, ensure_ascii=False) + "\n").encode())
             except InputError as error:
                 # The disk filled up, say, while the pairs were measured: what was measured must still be shown.
                 self.unwritten = str(error)

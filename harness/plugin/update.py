@@ -1,0 +1,228 @@
+"""`--acceptance-update`: goldens are recorded anew where the pair's check differs from them, and only there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+from harness.plugin.session import checked, forget, pair_files, shown
+
+if TYPE_CHECKING:
+    from harness.baseline.store import Golden
+    from harness.check import CheckResult
+    from harness.pair.pair import Pair
+
+__all__ = ["Update", "Updates", "find_updates", "require_update_allowed", "update_lines"]
+
+_NAME = "acceptance-updates"
+
+
+@dataclass(frozen=True)
+class Update:
+    """What was done about one pair's golden.
+
+    Attributes:
+        pair: The pair's name.
+        done: What was done; a refusal leaves whatever was there.
+        golden: The golden; `None` where the pair has none.
+        before: The acceptance rate it held; `None` where there was none.
+        after: The rate it holds now; `None` where it was refused.
+        changed: Prompts measured differently, added ones and removed ones included; `None` where it was refused.
+        error: Why it was refused.
+    """
+
+    pair: str
+    done: Literal["recorded", "unchanged", "refused"]
+    golden: Path | None
+    before: float | None
+    after: float | None = None
+    changed: int | None = None
+    error: Exception | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object written by `--acceptance-json`."""
+        return vars(self) | {
+            "golden": None if self.golden is None else str(self.golden),
+            "error": None if self.error is None else str(self.error),
+        }
+
+
+def require_update_allowed(config: pytest.Config) -> None:
+    """Refuse `--acceptance-update` where nobody would look at what it writes, or several processes would write.
+
+    Raises:
+        pytest.UsageError: It was asked for under xdist or in CI, or a reason was given without it.
+    """
+    if not config.getoption("--acceptance-update"):
+        if config.getoption("--acceptance-reason") is not None:
+            raise pytest.UsageError("--acceptance-reason says why goldens are updated: give --acceptance-update too")
+        return
+    if hasattr(config, "workerinput") or config.getoption("dist", "no") != "no":
+        raise pytest.UsageError("--acceptance-update writes goldens from one process only: run it without -n / --dist")
+    if os.environ.get("CI", "").strip().lower() not in ("", "0", "false"):
+        raise pytest.UsageError(
+            "--acceptance-update does not run in CI (CI is set): update where the diff is looked at, and commit it"
+        )
+
+
+def find_updates(config: pytest.Config) -> Updates | None:
+    """Return the run's updates; `None` where `--acceptance-update` was not given."""
+    updates: Updates | None = config.pluginmanager.getplugin(_NAME)
+    return updates
+
+
+class Updates:
+    """The goldens updated in a run, one for each pair of which a test runs: not for a deselected or skipped one.
+
+    Args:
+        config: The run's configuration.
+        body: What `--acceptance-json` will write.
+    """
+
+    name = _NAME
+
+    def __init__(self, config: pytest.Config, body: dict[str, Any]) -> None:
+        self.config = config
+        self._body = body
+        self._done: dict[Path, Update] = {}
+        self._reason: str | None = (config.getoption("--acceptance-reason") or "").strip() or None
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Ask for the reason before anything is measured, where a golden that is there may be replaced."""
+        if self._reason:
+            return
+        from harness.check import golden_in_use, prepare
+        from harness.errors import HarnessError
+
+        for file in pair_files(session.items):
+            try:
+                golden = golden_in_use(prepare(file, engine=self.config.getoption("--acceptance-engine")))
+            except HarnessError:
+                # There is none, or its test will tell what is wrong with the pair.
+                continue
+            raise pytest.UsageError(
+                f"--acceptance-update: {shown(self.config, golden)} is there and would be replaced where it differs; "
+                'give the reason, --acceptance-reason "…"'
+            )
+
+    def update(self, file: Path) -> Update:
+        """Update a pair's golden, once a run.
+
+        Raises:
+            Exception: The golden was refused; the same error each time it is asked for.
+        """
+        file = file.resolve()
+        if file not in self._done:
+            self._done[file] = self._update(file)
+        done = self._done[file]
+        if done.error is not None:
+            raise done.error
+        return done
+
+    def _update(self, file: Path) -> Update:
+        from harness.check import prepare
+
+        name, before = file.name.removesuffix(".pair.toml"), None
+        try:
+            pair = prepare(file, engine=self.config.getoption("--acceptance-engine"))
+            name, before = pair.name, _golden_before(pair)
+            if before is not None and self._is_as_recorded(file):
+                rate = before.document.totals.rate
+                return Update(name, "unchanged", before.file, rate, rate, changed=0)
+            return self._record(pair, before)
+        except Exception as error:  # noqa: BLE001 - kept, so that each of the pair's tests fails with it at once
+            if before is None:
+                return Update(name, "refused", None, None, error=error)
+            return Update(name, "refused", before.file, before.document.totals.rate, error=error)
+
+    def _is_as_recorded(self, file: Path) -> bool:
+        from harness.errors import InputError
+
+        try:
+            return _is_as_recorded(checked(self.config, file))
+        except InputError:
+            # Other prompts or settings than the golden's: recording is the remedy, or meets the same error.
+            return False
+
+    def _record(self, pair: Pair, before: Golden | None) -> Update:
+        from harness.baseline.difference import difference
+        from harness.baseline.store import load_golden
+        from harness.recording import record
+
+        after = load_golden(record(pair, reason=self._reason).file)
+        # It was a comparison with the golden that has just been replaced.
+        forget(self.config, pair.file)
+        rate = after.document.totals.rate
+        if before is None:
+            return Update(pair.name, "recorded", after.file, None, rate, len(after.document.prompts))
+        differs = difference(before, after)
+        changed = len(differs.prompts) + len(differs.removed) + len(differs.added)
+        return Update(pair.name, "recorded", after.file, before.document.totals.rate, rate, changed)
+
+    def pytest_sessionfinish(self) -> None:
+        """Hand over what `--acceptance-json` writes."""
+        self._body["updates"] = {str(file): done.to_dict() for file, done in self._done.items()}
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print what was done about each golden."""
+        terminalreporter.section("golden baselines")
+        for line in update_lines(self.config, self._done.values()):
+            terminalreporter.line(line)
+
+
+def update_lines(config: pytest.Config, updates: Iterable[Update]) -> Iterator[str]:
+    """Yield the table of updates, one line a pair, and what to do next."""
+    updates = list(updates)
+    if not updates:
+        yield "no golden was updated: no test of a pair file ran"
+        return
+    from harness.report.text import percent
+
+    width = max(4, *(len(update.pair) for update in updates)) + 2
+    yield f"{'pair':<{width}}{'golden':<11}{'rate':>18}{'changed prompts':>17}  file"
+    for update in updates:
+        rate = f"{percent(update.before)} -> {percent(update.after)}"
+        changed = "n/a" if update.changed is None else str(update.changed)
+        file = "none" if update.golden is None else shown(config, update.golden)
+        yield f"{update.pair:<{width}}{update.done:<11}{rate:>18}{changed:>17}  {file}"
+    if any(update.done == "recorded" for update in updates):
+        yield "next: look at the goldens' diff, then run again without --acceptance-update"
+
+
+def _golden_before(pair: Pair) -> Golden | None:
+    """Return the golden that the pair's check compares with, `None` where there is none that can be read."""
+    from harness.baseline.store import load_golden
+    from harness.check import golden_in_use
+    from harness.errors import InputError
+
+    try:
+        return load_golden(golden_in_use(pair))
+    except InputError:
+        return None
+
+
+def _is_as_recorded(result: CheckResult) -> bool:
+    """Whether a golden recorded now would hold the same counts, proposals, file hashes and floor."""
+    import numpy as np
+
+    from harness.acceptance import counts_of
+    from harness.baseline.verify import changed_files
+    from harness.detectors import Context, State
+
+    pair, golden = result.pair, result.golden
+    if result.verdict is not State.PASS or pair.settings.gate.floor != golden.document.floor:
+        return False
+    if changed_files(pair, golden):
+        return False
+    return all(
+        counts_of(record) == prompt.counts()
+        and record.proposals is not None
+        and tensors.proposals is not None
+        and np.array_equal(record.proposals, tensors.proposals)
+        for record, prompt, tensors in Context(pair, result.measurement.run, golden).pairs()
+    )
