@@ -55,7 +55,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register markers, the run's collector of results and, where asked for, its updates of goldens."""
+    """Register markers, the run's collector of results, what looks for unused goldens, and what updates them."""
+    from harness.plugin.orphans import Orphans
     from harness.plugin.session import Results, require_json_writable
     from harness.plugin.update import Updates, require_update_allowed
 
@@ -65,6 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{name}: {text}")
     results = Results(config)
     config.pluginmanager.register(results, "acceptance-results")
+    config.pluginmanager.register(Orphans(config, results.body), "acceptance-orphans")
     if config.getoption("--acceptance-update"):
         config.pluginmanager.register(Updates(config, results.body), Updates.name)
 

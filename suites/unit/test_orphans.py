@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -119,3 +120,89 @@ def test_what_lies_in_a_closed_folder_is_not_known(home: Path, harness: Command)
     closed.mkdir(mode=0)
     assert harness("golden", "orphans", home).status == 2
     closed.chmod(0o700)
+
+
+@pytest.fixture
+def project(recorded: Path, pytester: pytest.Pytester) -> Path:
+    """A project of a recorded pair, as pytester's own, with a golden that no pair file uses."""
+    target = pytester.path / "pairs"
+    recorded.parent.rename(target)
+    shutil.copytree(target / "golden" / "random", target / "golden" / "old")
+    return target
+
+
+TOLD = f"1 golden no pair file uses: {Path('pairs', 'golden', 'old')}; harness golden orphans {Path('pairs', 'golden')}"
+
+
+def test_pytest_tells_unused_goldens_without_failing(project: Path, pytester: pytest.Pytester) -> None:
+    before = _snapshot(project)
+    out = pytester.path / "results.json"
+    result = pytester.runpytest_inprocess(*ARGUMENTS, "--acceptance-json", out)
+    result.assert_outcomes(passed=5)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines([TOLD])
+    assert json.loads(out.read_text())["unused_goldens"] == [str(project / "golden" / "old")]
+    assert _snapshot(project) == before
+
+
+def test_pytest_tells_them_under_xdist_too(project: Path, pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_subprocess(*ARGUMENTS, project, "-n", "1")
+    result.assert_outcomes(passed=5)
+    result.stdout.fnmatch_lines([TOLD])
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        ("pairs", "-k", "contract"),
+        ("pairs", "-m", "not slow"),
+        ("pairs", "--deselect", "pairs/random.pair.toml::acceptance"),
+        ("pairs/random.pair.toml",),
+        ("pairs/random.pair.toml::contract",),
+        ("pairs", "--collect-only"),
+    ],
+)
+def test_a_run_of_a_part_says_nothing_about_goldens(
+    project: Path, pytester: pytest.Pytester, part: tuple[str, ...]
+) -> None:
+    assert project.is_dir()
+    result = pytester.runpytest_inprocess(*ARGUMENTS, *part)
+    assert result.ret == 0
+    result.stdout.no_fnmatch_line("*no pair file uses*")
+
+
+def test_goldens_of_skipped_ignored_and_uncollected_pairs_are_used(project: Path, pytester: pytest.Pytester) -> None:
+    _other_pair(project / "more" / "old.pair.toml")
+    for run in (("pairs", "--ignore", "pairs/more"), ("pairs", "--deselect", "pairs/more")):
+        result = pytester.runpytest_inprocess(*ARGUMENTS, *run)
+        result.assert_outcomes(passed=5, deselected=5 if "--deselect" in run else 0)
+        result.stdout.no_fnmatch_line("*no pair file uses*")
+    pytester.makeconftest(
+        """
+        import pytest
+
+        def pytest_collection_modifyitems(items):
+            for item in items:
+                item.add_marker(pytest.mark.skip("not here"))
+        """
+    )
+    result = pytester.runpytest_inprocess(*ARGUMENTS)
+    result.assert_outcomes(skipped=10)
+    result.stdout.no_fnmatch_line("*no pair file uses*")
+    (project / "more" / "old.pair.toml").unlink()
+    pytester.runpytest_inprocess(*ARGUMENTS).stdout.fnmatch_lines([TOLD])
+
+
+def test_a_renamed_pair_has_left_its_golden_behind(project: Path, pytester: pytest.Pytester) -> None:
+    shutil.rmtree(project / "golden" / "old")
+    _other_pair(project / "random.pair.toml", "renamed")
+    result = pytester.runpytest_inprocess(*ARGUMENTS, project)
+    result.assert_outcomes(failed=5)
+    result.stdout.fnmatch_lines([f"1 golden no pair file uses: {Path('pairs', 'golden', 'random')}; *"])
+
+
+def test_nothing_is_told_where_a_pair_file_cannot_be_read(project: Path, pytester: pytest.Pytester) -> None:
+    (project / "broken.pair.toml").write_text("name = ")
+    result = pytester.runpytest_inprocess(*ARGUMENTS, project)
+    result.assert_outcomes(passed=5, failed=5)
+    result.stdout.no_fnmatch_line("*no pair file uses*")
