@@ -8,18 +8,29 @@ With `accepted` of `proposed` tokens in each verify round, and one bonus token a
 - conditional position rate c_i = u_i / u_(i-1), c_0 = u_0;
 - step accuracy t_i = share of all positions at which the draft's teacher-forced argmax of step i is the text's token.
 
-The round that ends in EOS is in none of them. Nothing measured gives `None`, never 0 or 1.
+The round that ends in EOS is in none of them. Nothing measured gives `None`, never 0 or 1. Each is a ratio of sums over
+prompts, and carries the standard error of one, prompts as clusters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from harness.record import PromptRecord
+from harness.statistics import ratio
 
-__all__ = ["Acceptance", "PromptCounts", "broken_counts", "counts_of", "loop_share", "measure_acceptance"]
+__all__ = [
+    "Acceptance",
+    "PromptCounts",
+    "broken_counts",
+    "columns",
+    "counts_of",
+    "figures",
+    "loop_share",
+    "measure_acceptance",
+]
 
 
 @dataclass(frozen=True)
@@ -66,6 +77,41 @@ class PromptCounts:
         return self.rounds * (len(self.histogram) - 1)
 
 
+Figure = Callable[[PromptCounts], tuple[int, int]]
+
+
+def figures(k: int) -> dict[str, Figure]:
+    """Return, by name, what every figure adds up for one prompt: its numerator and its denominator.
+
+    `rate`; `length`, without the bonus token; `u0` and on, `c0` and on: position rates; `t0` and on: step accuracy.
+    """
+
+    def reached(step: int) -> Figure:
+        return lambda counts: (sum(counts.histogram[step + 1 :]), counts.rounds)
+
+    def conditional(step: int) -> Figure:
+        return lambda counts: (sum(counts.histogram[step + 1 :]), sum(counts.histogram[step:]))
+
+    def accurate(step: int) -> Figure:
+        return lambda counts: (
+            (counts.hits[step], counts.positions[step]) if counts.hits and counts.positions else (0, 0)
+        )
+
+    return {
+        "rate": lambda counts: (counts.accepted, counts.proposed),
+        "length": lambda counts: (counts.accepted, counts.rounds),
+        **{f"u{step}": reached(step) for step in range(k)},
+        **{f"c{step}": conditional(step) for step in range(k)},
+        **{f"t{step}": accurate(step) for step in range(k)},
+    }
+
+
+def columns(counts: Iterable[PromptCounts], figure: Figure) -> tuple[list[int], list[int]]:
+    """Return a figure's numerators and denominators over prompts."""
+    rows = [figure(prompt) for prompt in counts]
+    return [part for part, _ in rows], [whole for _, whole in rows]
+
+
 @dataclass(frozen=True)
 class Acceptance:
     """Acceptance over a set of prompts.
@@ -80,6 +126,8 @@ class Acceptance:
         accepted: Draft tokens accepted.
         proposed: Draft tokens proposed.
         prompts: Prompts measured, those without a round included.
+        errors: Standard errors by figure (`rate`, `length`, `u0`, `c0`, `t0` …), clustered by prompt; `None` where
+            nothing was measured or there is one prompt only.
     """
 
     rate: float | None
@@ -91,9 +139,15 @@ class Acceptance:
     accepted: int
     proposed: int
     prompts: int
+    errors: Mapping[str, float | None] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object printed by `--json`."""
+        k = len(self.unconditional)
+
+        def by_step(letter: str) -> list[float | None]:
+            return [self.errors.get(f"{letter}{step}") for step in range(k)]
+
         return {
             "rate": self.rate,
             "length": self.length,
@@ -103,6 +157,12 @@ class Acceptance:
             "accepted": self.accepted,
             "proposed": self.proposed,
             "prompts": self.prompts,
+            "standard_errors": {
+                "rate": self.errors.get("rate"),
+                "length": self.errors.get("length"),
+                "step_accuracy": by_step("t") if self.step_accuracy else [],
+                "positions": {"unconditional": by_step("u"), "conditional": by_step("c")},
+            },
         }
 
 
@@ -140,45 +200,26 @@ def measure_acceptance(counts: Iterable[PromptCounts]) -> Acceptance:
     if len(steps) > 1:
         raise ValueError(f"chains of different lengths cannot be summed: {sorted(steps)}")
     k = steps.pop() if steps else 0
-    histogram = [sum(prompt.histogram[count] for prompt in prompts) for count in range(k + 1)]
-    rounds = sum(histogram)
-    accepted = sum(count * number for count, number in enumerate(histogram))
-    unconditional = tuple(_share(sum(histogram[step + 1 :]), rounds) for step in range(k))
-    rate = _share(accepted, rounds * k)
-    if rate is not None and not 0 <= rate <= 1:
-        raise ValueError(f"an acceptance rate of {rate} cannot be: {accepted} of {rounds * k}")
+    ratios = {name: ratio(*columns(prompts, figure)) for name, figure in figures(k).items()}
+    values = {name: None if value is None else value.estimate for name, value in ratios.items()}
+    for name, value in values.items():
+        if name != "length" and value is not None and not 0 <= value <= 1:
+            raise ValueError(f"{name} of {value} cannot be")
+
+    def by_step(letter: str) -> tuple[float | None, ...]:
+        return tuple(values[f"{letter}{step}"] for step in range(k))
+
     return Acceptance(
-        rate=rate,
-        length=None if rounds == 0 else 1 + accepted / rounds,
-        unconditional=unconditional,
-        conditional=_conditional(unconditional),
-        step_accuracy=_step_accuracy(prompts, k),
-        rounds=rounds,
-        accepted=accepted,
-        proposed=rounds * k,
+        rate=values["rate"],
+        length=None if values["length"] is None else 1 + values["length"],
+        unconditional=by_step("u"),
+        conditional=by_step("c"),
+        step_accuracy=by_step("t") if any(prompt.hits and prompt.positions for prompt in prompts) else (),
+        rounds=sum(prompt.rounds for prompt in prompts),
+        accepted=sum(prompt.accepted for prompt in prompts),
+        proposed=sum(prompt.proposed for prompt in prompts),
         prompts=len(prompts),
-    )
-
-
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
-
-
-def _conditional(unconditional: Sequence[float | None]) -> tuple[float | None, ...]:
-    result: list[float | None] = []
-    for index, value in enumerate(unconditional):
-        before = 1.0 if index == 0 else unconditional[index - 1]
-        result.append(None if value is None or not before else value / before)
-    return tuple(result)
-
-
-def _step_accuracy(prompts: list[PromptCounts], k: int) -> tuple[float | None, ...]:
-    known = [(prompt.hits, prompt.positions) for prompt in prompts if prompt.hits and prompt.positions]
-    if not known:
-        return ()
-    return tuple(
-        _share(sum(hits[step] for hits, _ in known), sum(positions[step] for _, positions in known))
-        for step in range(k)
+        errors={name: None if value is None else value.standard_error for name, value in ratios.items()},
     )
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pydantic
 
-from harness.acceptance import Acceptance, PromptCounts, counts_of, measure_acceptance
+from harness.acceptance import Acceptance, PromptCounts, columns, counts_of, figures, measure_acceptance
 from harness.baseline.schema import CountedPrompt
 from harness.check import Measurement
 from harness.detectors.acceptance import judge_drop
@@ -188,40 +188,11 @@ def compare(first: Side, second: Side, *, margin: float, alpha: float) -> Compar
             next_step="measure one of them again with --k",
         )
     sides = [[side.counts[name] for name in shared] for side in (first, second)]
-    k = lengths.pop()
-    drops = {name: _drop(sides, columns, alpha / 2) for name, columns in _figures(k).items()}
-    return Comparison(first, second, shared, _outcome(drops["rate"], margin), drops, margin)
-
-
-_Columns = Callable[[PromptCounts], tuple[float, float]]
-
-
-def _figures(k: int) -> dict[str, _Columns]:
-    """Return each figure's numerator and denominator for one prompt."""
-
-    def reached(step: int) -> _Columns:
-        return lambda counts: (sum(counts.histogram[step + 1 :]), counts.rounds)
-
-    def accurate(step: int) -> _Columns:
-        return lambda counts: (
-            (counts.hits[step], counts.positions[step]) if counts.hits and counts.positions else (0, 0)
-        )
-
-    return {
-        "rate": lambda counts: (counts.accepted, counts.proposed),
-        "length": lambda counts: (counts.accepted, counts.rounds),
-        **{f"u{step}": reached(step) for step in range(k)},
-        **{f"t{step}": accurate(step) for step in range(k)},
+    drops = {
+        name: paired_drop(columns(sides[0], figure), columns(sides[1], figure), alpha / 2)
+        for name, figure in figures(lengths.pop()).items()
     }
-
-
-def _drop(sides: Sequence[Sequence[PromptCounts]], columns: _Columns, alpha: float) -> Interval | None:
-    before, after = ([columns(counts) for counts in side] for side in sides)
-    return paired_drop(
-        ([part for part, _ in before], [whole for _, whole in before]),
-        ([part for part, _ in after], [whole for _, whole in after]),
-        alpha,
-    )
+    return Comparison(first, second, shared, _outcome(drops["rate"], margin), drops, margin)
 
 
 def _outcome(drop: Interval | None, margin: float) -> Outcome:

@@ -32,12 +32,15 @@ __all__ = [
     "rate_interval",
     "ratio",
     "sign_flip",
+    "subset_rate",
 ]
 
 # Steps of the grid on which the distribution of a sum is built up.
 _GRID = 1 << 15
 
 Floats = NDArray[np.float64]
+# Numerators and denominators by prompt.
+Columns = tuple[Sequence[float], Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -110,9 +113,7 @@ def rate_interval(numerators: Sequence[float], denominators: Sequence[float], al
     return Interval(value.estimate, low, high, error, count, count, alpha)
 
 
-def paired_drop(
-    before: tuple[Sequence[float], Sequence[float]], after: tuple[Sequence[float], Sequence[float]], alpha: float
-) -> Interval | None:
+def paired_drop(before: Columns, after: Columns, alpha: float) -> Interval | None:
     """Return how far a ratio of sums has dropped over the same prompts.
 
     Args:
@@ -134,6 +135,40 @@ def paired_drop(
     changed = (y != y_now) | (x != x_now)
     influences = first.influences - second.influences
     return _bounded(first.estimate - second.estimate, influences, np.where(changed, differences, 0), changed, alpha)
+
+
+def subset_rate(whole: Columns, before: Columns, after: Columns, alpha: float) -> Interval | None:
+    """Return a share over all recorded prompts, from a run over some of them.
+
+    The difference estimator of double sampling (Cochran, Sampling Techniques, 1977, section 12): the recorded share of
+    all prompts less the drop on those that were run. Where all were run it is the run's own share, with its own error.
+    Degrees of freedom by Welch and Satterthwaite, at most those of all prompts.
+
+    Args:
+        whole: Numerators and denominators of every recorded prompt.
+        before: Those of the prompts that were run, as recorded.
+        after: The same prompts, now.
+        alpha: Chance of error of each bound.
+
+    Returns:
+        The share with bounds within 0 … 1, the widest with a single prompt; `None` where nothing was measured.
+    """
+    recorded, first, second = ratio(*whole), ratio(*before), ratio(*after)
+    if recorded is None or first is None or second is None:
+        return None
+    everything, count = len(recorded.influences), len(first.influences)
+    estimate = min(1.0, max(0.0, recorded.estimate - (first.estimate - second.estimate)))
+    if count < 2:
+        return Interval(estimate, 0.0, 1.0, None, count, count, alpha)
+    drop = first.influences - second.influences
+    parts = [float(recorded.influences.var(ddof=1)) / everything, float(drop.var(ddof=1)) / count]
+    together = sum(parts) - 2 * float(np.cov(first.influences, drop)[0, 1]) / everything
+    error = math.sqrt(max(together, parts[1]))
+    spread = parts[0] ** 2 / (everything - 1) + parts[1] ** 2 / (count - 1)
+    degrees = everything - 1 if spread == 0 else min(everything - 1, int(sum(parts) ** 2 / spread))
+    half = _half_width(error, degrees + 1, alpha)
+    low, high = max(0.0, estimate - half), min(1.0, estimate + half)
+    return Interval(estimate, low, high, error, count, count, alpha)
 
 
 def paired_mean(differences: Sequence[float], weights: Sequence[float], alpha: float) -> Interval | None:

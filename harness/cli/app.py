@@ -16,6 +16,7 @@ import typer
 from harness import __version__
 from harness.cli import output
 from harness.cli.golden import golden
+from harness.cli.power import power
 from harness.errors import HarnessError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 
 app.add_typer(golden)
+app.command()(power)
 
 PairArgument = Annotated[
     str, typer.Argument(metavar="PAIR", help="Path of a .pair.toml, or the name of a built-in pair (tiny).")

@@ -2,46 +2,124 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from harness.acceptance import PromptCounts, counts_of
+from harness.acceptance import PromptCounts, columns, counts_of, figures
 from harness.detectors.base import Context, Finding, State
-from harness.statistics import Interval, paired_drop, prompts_needed, rate_interval
+from harness.statistics import Interval, paired_drop, prompts_needed, subset_rate
 
-__all__ = ["detect", "effective_floor", "judge_drop", "judge_floor"]
+__all__ = ["Judgement", "detect", "effective_floor", "judge_counts", "judge_drop", "judge_floor"]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the counts alone say.
+
+    Attributes:
+        rate: The acceptance rate over all of the golden's prompts, from those that were run.
+        drop: How far the rate has dropped on them.
+        drop_state: The drop against the margin.
+        floor_state: The rate against the floor.
+        needed: About how many prompts would decide an undecided drop.
+    """
+
+    rate: Interval
+    drop: Interval
+    drop_state: State
+    floor_state: State
+    needed: int | None
+
+    @property
+    def state(self) -> State:
+        """The worse of both."""
+        order = (State.REGRESSION, State.INCONCLUSIVE, State.PASS)
+        return next(state for state in order if state in (self.drop_state, self.floor_state))
+
+
+def judge_counts(
+    recorded: Sequence[PromptCounts],
+    golden: Sequence[PromptCounts],
+    now: Sequence[PromptCounts],
+    *,
+    margin: float,
+    floor: float,
+    clear_of_floor: bool,
+    alpha: float,
+) -> Judgement | None:
+    """Judge counts against recorded ones.
+
+    Args:
+        recorded: All that was recorded.
+        golden: The recorded counts of the prompts that were run.
+        now: The same prompts, as they were run.
+        margin: A drop that does not matter.
+        floor: What the rate must not fall below.
+        clear_of_floor: Whether the recorded rate is known to lie above this floor.
+        alpha: Chance of error of each bound.
+
+    Returns:
+        The judgement, `None` where no verify round was measured.
+    """
+    whole, before, after = (columns(side, _RATE) for side in (recorded, golden, now))
+    drop = paired_drop(before, after, alpha)
+    rate = subset_rate(whole, before, after, alpha)
+    if drop is None or rate is None:
+        return None
+    # Identical counts pass at once.
+    identical = all(ours.histogram == theirs.histogram for ours, theirs in zip(now, golden, strict=True))
+    drop_state = State.PASS if identical else judge_drop(drop, margin)
+    floor_state = State.PASS if identical and clear_of_floor else judge_floor(rate, floor)
+    needed = prompts_needed(drop, margin) if drop_state is State.INCONCLUSIVE else None
+    return Judgement(rate, drop, drop_state, floor_state, needed)
+
+
+_RATE = figures(1)["rate"]
 
 
 def detect(context: Context) -> Finding:
     """Judge the drop of the acceptance rate against the margin, and the rate against the floor."""
     now = [counts_of(record) for record in context.run.records]
     golden = [prompt.counts() for _, prompt, _ in context.pairs()]
-    drop = paired_drop(_columns(golden), _columns(now), context.alpha)
-    rate = rate_interval(*_columns(now), context.alpha)
-    if drop is None or rate is None:
+    document, gate, floor = context.golden.document, context.pair.settings.gate, effective_floor(context)
+    judgement = judge_counts(
+        [prompt.counts() for prompt in document.prompts],
+        golden,
+        now,
+        margin=gate.margin,
+        floor=floor,
+        clear_of_floor=floor <= document.floor,
+        alpha=context.alpha,
+    )
+    if judgement is None:
         return Finding(State.NOT_MEASURED, "no verify round was measured")
-    gate = context.pair.settings.gate
-    floor = effective_floor(context)
-    identical = all(ours.histogram == theirs.histogram for ours, theirs in zip(now, golden, strict=True))
-    drop_state = State.PASS if identical else judge_drop(drop, gate.margin)
-    # Identical counts pass at once: the golden was recorded clear of its floor, on all of its prompts.
-    recorded_clear = identical and floor <= context.golden.document.floor
-    floor_state = State.PASS if recorded_clear else judge_floor(rate, floor)
-    needed = prompts_needed(drop, gate.margin) if drop_state is State.INCONCLUSIVE else None
-    figures: dict[str, Any] = {
-        "rate": rate.to_dict(),
+    drop = judgement.drop
+    detail = {
+        "rate": judgement.rate.to_dict(),
         "drop": drop.to_dict(),
-        "length_drop": _length_drop(golden, now, context.alpha),
+        "drops": _drops(golden, now, context.run.num_steps, context.alpha),
         "margin": gate.margin,
         "floor": floor,
-        "drop_verdict": str(drop_state),
-        "floor_verdict": str(floor_state),
+        "drop_verdict": str(judgement.drop_state),
+        "floor_verdict": str(judgement.floor_state),
         "changed_prompts": drop.changed,
         "prompts": drop.prompts,
-        "prompts_needed": needed,
+        "prompts_needed": judgement.needed,
     }
-    order = (State.REGRESSION, State.INCONCLUSIVE, State.PASS)
-    state = next(state for state in order if state in (drop_state, floor_state))
-    return Finding(state, _message(drop, rate, floor, drop_state, floor_state, needed), figures)
+    stale = drop.high < 0 and drop.estimate < -gate.margin
+    notes = (f"acceptance has risen by {-drop.estimate:.4f}: the golden is stale, re-record it",) if stale else ()
+    return Finding(judgement.state, _message(judgement, floor), detail, notes)
+
+
+def _drops(
+    golden: Sequence[PromptCounts], now: Sequence[PromptCounts], k: int, alpha: float
+) -> dict[str, dict[str, Any] | None]:
+    """Return the drop of every figure with its bounds; only that of the rate decides."""
+    drops = {
+        name: paired_drop(columns(golden, figure), columns(now, figure), alpha) for name, figure in figures(k).items()
+    }
+    return {name: None if drop is None else drop.to_dict() for name, drop in drops.items()}
 
 
 def effective_floor(context: Context) -> float:
@@ -63,27 +141,15 @@ def judge_floor(rate: Interval, floor: float) -> State:
     return State.PASS if rate.low >= floor else State.INCONCLUSIVE
 
 
-def _columns(counts: list[PromptCounts]) -> tuple[list[float], list[float]]:
-    return [count.accepted for count in counts], [count.proposed for count in counts]
-
-
-def _length_drop(golden: list[PromptCounts], now: list[PromptCounts], alpha: float) -> dict[str, Any] | None:
-    """Return the drop in acceptance length; the bonus token cancels out."""
-    columns = [([count.accepted for count in side], [count.rounds for count in side]) for side in (golden, now)]
-    drop = paired_drop(columns[0], columns[1], alpha)
-    return None if drop is None else drop.to_dict()
-
-
-def _message(
-    drop: Interval, rate: Interval, floor: float, drop_state: State, floor_state: State, needed: int | None
-) -> str:
+def _message(judgement: Judgement, floor: float) -> str:
+    rate, drop, needed = judgement.rate, judgement.drop, judgement.needed
     text = f"rate {rate.estimate:.4f}, drop {drop.estimate:+.4f} [{drop.low:+.4f}, {drop.high:+.4f}]"
-    if floor_state is State.REGRESSION:
+    if judgement.floor_state is State.REGRESSION:
         return f"{text}; below the floor {floor:.2f}"
-    if drop_state is State.REGRESSION:
+    if judgement.drop_state is State.REGRESSION:
         return f"{text}; a loss beyond chance"
-    if floor_state is State.INCONCLUSIVE:
+    if judgement.floor_state is State.INCONCLUSIVE:
         return f"{text}; the interval [{rate.low:.4f}, {rate.high:.4f}] straddles the floor {floor:.2f}"
-    if drop_state is State.INCONCLUSIVE:
+    if judgement.drop_state is State.INCONCLUSIVE:
         return text + (f"; about {needed} prompts would decide" if needed else "; no number of prompts would decide")
     return text

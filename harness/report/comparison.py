@@ -8,7 +8,7 @@ from rich.text import Text
 
 from harness.acceptance import Acceptance
 from harness.compare import Comparison, Outcome
-from harness.report.text import percent
+from harness.report.text import with_error
 
 __all__ = ["comparison_report"]
 
@@ -30,13 +30,14 @@ def comparison_report(result: Comparison) -> Group:
 
 
 def _value(side: Acceptance, name: str) -> str:
-    """Return a figure of one side; `u0` and `t0` are position rate and step accuracy of step 0."""
+    """Return a figure of one side with its standard error; the names are those of `harness.acceptance.figures`."""
+    error = side.errors.get(name)
     if name == "length":
-        return "n/a" if side.length is None else f"{side.length:.3f}"
+        return "n/a" if side.length is None else f"{side.length:.3f}" + (f"±{error:.3f}" if error is not None else "")
     if name == "rate":
-        return percent(side.rate)
-    values = side.unconditional if name[0] == "u" else side.step_accuracy
-    return percent(values[int(name[1:])])
+        return f"{with_error(side.rate, error)} %"
+    values = {"u": side.unconditional, "c": side.conditional, "t": side.step_accuracy}[name[0]]
+    return f"{with_error(values[int(name[1:])], error)} %"
 
 
 def _verdict(result: Comparison) -> str:

@@ -13,7 +13,7 @@ from harness.check import CheckResult, Measurement
 from harness.detectors import State
 from harness.errors import one_line
 
-__all__ = ["STYLES", "check_report", "failure", "measurement_report", "percent"]
+__all__ = ["STYLES", "check_report", "failure", "measurement_report", "percent", "with_error"]
 
 STYLES = {
     State.PASS: "green",
@@ -30,6 +30,13 @@ def percent(value: float | None) -> str:
     return "n/a" if value is None else f"{value:.1%}"
 
 
+def with_error(value: float | None, error: float | None) -> str:
+    """Return a share in per cent with its standard error, without the sign: `82.3±1.9`."""
+    if value is None:
+        return percent(value)
+    return f"{100 * value:.1f}" if error is None else f"{100 * value:.1f}±{100 * error:.1f}"
+
+
 def headline(measurement: Measurement) -> str:
     """Return what was measured, on one line."""
     pair, run = measurement.pair, measurement.run
@@ -43,24 +50,31 @@ def acceptance_table(measurement: Measurement) -> Table:
     """Return acceptance by category and over all prompts."""
     k = measurement.run.num_steps
     total = measurement.acceptance
-    table = Table(box=None, pad_edge=False)
+    # Narrow enough for a terminal of 80 columns at k = 4.
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("category")
-    for name in ("prompts", "rounds", "rate", "length", *(f"u{step}" for step in range(k))):
-        table.add_column(name, justify="right")
+    for name in ("prompts", "rounds", "rate %", "length", *(f"u{step} %" for step in range(k))):
+        table.add_column(name, justify="right", no_wrap=True)
     for name, acceptance in measurement.by_category().items():
         table.add_row(Text(one_line(name)), *_cells(acceptance))
     table.add_section()
     table.add_row("all", *_cells(total), style="bold")
     if total.step_accuracy:
-        accuracy = ["", "", "", "", *(percent(value) for value in total.step_accuracy)]
-        table.add_row("step accuracy", *accuracy, style="dim")
+        accuracy = [with_error(value, total.errors.get(f"t{step}")) for step, value in enumerate(total.step_accuracy)]
+        table.add_row("accuracy", "", "", "", "", *accuracy, style="dim")
     return table
 
 
 def _cells(acceptance: Acceptance) -> list[str]:
+    error = acceptance.errors.get("length")
     length = "n/a" if acceptance.length is None else f"{acceptance.length:.2f}"
-    rates = [percent(value) for value in acceptance.unconditional]
-    return [str(acceptance.prompts), str(acceptance.rounds), percent(acceptance.rate), length, *rates]
+    if error is not None and acceptance.length is not None:
+        length += f"±{error:.2f}"
+    rates = [
+        with_error(value, acceptance.errors.get(f"u{step}")) for step, value in enumerate(acceptance.unconditional)
+    ]
+    rate = with_error(acceptance.rate, acceptance.errors.get("rate"))
+    return [str(acceptance.prompts), str(acceptance.rounds), rate, length, *rates]
 
 
 def detector_table(result: CheckResult) -> Table:

@@ -1,0 +1,92 @@
+"""`harness power`: which drops a pair's gate can see, by simulation from its golden."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli import output
+from harness.errors import InputError
+
+if TYPE_CHECKING:
+    from harness.baseline.store import Golden
+    from harness.pair.pair import Pair
+
+__all__ = ["power"]
+
+
+def power(
+    pair: Annotated[str, typer.Argument(metavar="PAIR", help="A pair file or a pair's name; its golden is read.")],
+    drop: Annotated[
+        list[float] | None, typer.Option("--drop", help="A drop of the rate, as 0.02; may be repeated.")
+    ] = None,
+    prompts: Annotated[
+        list[int] | None, typer.Option("--prompts", min=2, max=4096, help="A number of prompts; may be repeated.")
+    ] = None,
+    sure: Annotated[
+        float, typer.Option("--power", min=0.5, max=0.9999, help="How surely a drop must be found to count.")
+    ] = 0.99,
+    simulations: Annotated[
+        int, typer.Option("--simulations", min=100, max=1_000_000, help="Comparisons simulated for each figure.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the simulation.")] = 0,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw power against drop into this file (png, svg, pdf).")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,  # noqa: ARG001 - read by main
+) -> None:
+    """Say which drop of the rate the gate finds on this many prompts, and how many prompts find a given drop.
+
+    No model runs: losses are planted in the golden's own counts and judged by the gate's own rule.
+    """
+    from harness.pair.pair import load_pair
+    from harness.planning import Plan, power_table
+    from harness.report.power import draw_power, power_report, require_drawable
+
+    if plot is not None:
+        require_drawable(plot)
+    ready = load_pair(pair)
+    golden = _golden(ready)
+    gate, document = ready.settings.gate, golden.document
+    plan = Plan(
+        recorded=[prompt.counts() for prompt in document.prompts],
+        margin=gate.margin,
+        floor=max(gate.floor, document.floor),
+        alpha=gate.alpha,
+        simulations=simulations,
+        seed=seed,
+    )
+    own = len(plan.recorded)
+    drops = sorted(set(drop or (0.005, 0.01, 0.02, 0.05)))
+    _require_drops(drops, document.totals.rate)
+    counts = sorted(set(prompts or (24, 48, own, 2 * own)))
+    with output.progress(quiet=json) as progress:
+        progress.begin("simulating", len(drops) * (len(counts) + 1) + 1)
+        table = power_table(plan, drops, counts, power=sure, advance=progress.advance)
+    if plot is not None:
+        draw_power(table, ready.name, plot)
+    if json:
+        output.print_json({"pair": ready.name, "golden": str(golden.file), **table.to_dict()})
+    else:
+        output.print_report(power_report(table, ready.name))
+
+
+def _golden(pair: Pair) -> Golden:
+    from harness.baseline.store import find_golden, load_golden
+
+    engine = pair.settings.engine
+    return load_golden(find_golden(pair, f"reference-{engine.device.partition(':')[0]}-{engine.dtype}"))
+
+
+def _require_drops(drops: list[float], rate: float) -> None:
+    for value in drops:
+        if not 0 < value < rate:
+            raise InputError(
+                "no such drop can be planted",
+                key="--drop",
+                found=value,
+                expected=f"a share above 0 and below the recorded rate {rate:.4f}, as 0.02 for two points",
+            )
