@@ -17,33 +17,61 @@ from typing import Any
 import huggingface_hub.constants
 import hypothesis
 import hypothesis.strategies as st
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from harness.cli.app import main
 from suites.random_pair import write_pair
 from suites.unit.damage import (
+    DAMAGES,
     DRAFT_WEIGHTS,
     FILES,
     GOLDEN,
     PAIR,
     PROMPTS,
+    RESULT,
     TARGET_WEIGHTS,
     add_tokenizer,
+    edit_arrays,
+    replace_golden_tensors,
     replace_text,
     snapshot,
 )
 
-# For each of seven tests: 350 examples in a default run, 3,500 in a nightly one.
-_EXAMPLES = hypothesis.settings().max_examples // 2
-sweep = hypothesis.settings(
-    max_examples=_EXAMPLES,
+# The examples of each sweep: 100 in a default run, 1,000 in a nightly one.
+_SETTINGS = hypothesis.settings(
     derandomize=True,
     database=None,
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
 )
+_SWEEPS: list[str] = []
 
-_COMMANDS = (("check",), ("check", "--json"), ("measure", "--engine", "reference:batched"))
+
+def sweep(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test on as many examples as are to be tried of its kind of damage."""
+    _SWEEPS.append(test.__name__)
+    return _SETTINGS(test)
+
+
+# `PAIR` and `RESULT` stand for what is damaged, `WHOLE` for a result that is not.
+_CHECKS = (("check", "PAIR"), ("check", "PAIR", "--json"))
+_COMMANDS = (*_CHECKS, ("measure", "PAIR", "--engine", "reference:batched"))
+_GOLDEN_COMMANDS = (
+    *_CHECKS,
+    ("golden", "show", "PAIR"),
+    ("golden", "diff", "PAIR", "PAIR", "--json"),
+    ("record", "PAIR"),
+)
+_COMPARISONS = (
+    ("compare", "RESULT", "PAIR"),
+    ("compare", "PAIR", "RESULT", "--json"),
+    ("compare", "RESULT", "WHOLE"),
+    ("compare", "WHOLE", "RESULT", "--json"),
+    ("compare", "RESULT", "RESULT"),
+)
+_TENSORS = "the golden's tensors"
 _JSON_FILES = tuple(name for name in FILES if name.endswith(".json") and name != GOLDEN)
 
 _TEXTS = st.sampled_from(
@@ -75,9 +103,15 @@ def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def whole(_recorded_folder: Path) -> Path:
-    """The folder of a recorded pair, to be copied and not touched."""
-    return _recorded_folder
+def whole(_recorded_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a recorded pair and of what measuring it printed, to be copied and not touched."""
+    folder = tmp_path_factory.mktemp("whole") / "pair"
+    shutil.copytree(_recorded_folder, folder)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert main(["measure", str(folder / PAIR), "--json"]) == 0
+    for name in (RESULT, "whole.json"):
+        (folder / name).write_text(out.getvalue())
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -107,7 +141,8 @@ def _survives(recorded: Path, command: tuple[str, ...], damage: Callable[[Path],
         before = snapshot(root)
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = main([command[0], str(root / PAIR), *command[1:]])
+            names = {"PAIR": root / PAIR, "RESULT": root / RESULT, "WHOLE": root / "whole.json"}
+            status = main([str(names.get(part, part)) for part in command])
         assert snapshot(root) == before
         text = err.getvalue()
         hypothesis.event(f"exit {status}")
@@ -134,11 +169,12 @@ def _places(value: Any, here: tuple[str | int, ...] = ()) -> list[tuple[str | in
     return [place for key, inner in items for place in ((*here, key), *_places(inner, (*here, key)))]
 
 
-def _change(body: Any, data: st.DataObject) -> Any:
-    """Replace, remove or add one value somewhere in a value."""
+def _change(body: Any, data: st.DataObject, *, often: tuple[str, ...] = ()) -> Any:
+    """Replace, remove or add one value somewhere in a value, half the time under one of the keys named `often`."""
     places = _places(body)
     # By the top level first: a list of a hundred prompts must not keep the draw from the ten keys beside it.
-    top = data.draw(st.sampled_from(sorted({place[0] for place in places}, key=str)), label="under")
+    tops = st.sampled_from(sorted({place[0] for place in places}, key=str))
+    top = data.draw(st.sampled_from(often) | tops if often else tops, label="under")
     place = data.draw(st.sampled_from([place for place in places if place[0] == top]), label="place")
     *path, last = place
     holder = body
@@ -159,10 +195,10 @@ def _change(body: Any, data: st.DataObject) -> Any:
 
 
 @sweep
-@hypothesis.given(data=st.data(), command=st.sampled_from(_COMMANDS), name=st.sampled_from((*FILES, "tensors")))
-def test_bytes_flipped_cut_or_put_in(whole: Path, data: st.DataObject, command: tuple[str, ...], name: str) -> None:
+@hypothesis.given(data=st.data(), name=st.sampled_from((*FILES, _TENSORS, RESULT)))
+def test_bytes_flipped_cut_or_put_in(whole: Path, data: st.DataObject, name: str) -> None:
     def damage(root: Path) -> None:
-        file = next(root.glob("golden/random/*.safetensors")) if name == "tensors" else root / name
+        file = next(root.glob("golden/random/*.safetensors")) if name == _TENSORS else root / name
         content = bytearray(file.read_bytes())
         how = data.draw(st.sampled_from(["flip", "cut", "insert", "erase"]), label="how")
         at = data.draw(st.integers(0, len(content) - 1), label="at")
@@ -175,9 +211,14 @@ def test_bytes_flipped_cut_or_put_in(whole: Path, data: st.DataObject, command: 
             content[at:at] = data.draw(st.binary(min_size=1, max_size=9), label="bytes")
         else:
             del content[at : at + data.draw(st.integers(1, 200), label="length")]
-        file.write_bytes(bytes(content))
+        # Under the name that their hash gives, so that more than the hash is looked at, as often as under the old one.
+        if name == _TENSORS and data.draw(st.booleans(), label="named by their hash"):
+            replace_golden_tensors(root, bytes(content))
+        else:
+            file.write_bytes(bytes(content))
 
-    _survives(whole, command, damage)
+    commands = {RESULT: _COMPARISONS, GOLDEN: _GOLDEN_COMMANDS, _TENSORS: _GOLDEN_COMMANDS}.get(name, _COMMANDS)
+    _survives(whole, data.draw(st.sampled_from(commands), label="command"), damage)
 
 
 @sweep
@@ -191,11 +232,69 @@ def test_values_of_a_json_file(whole: Path, data: st.DataObject, command: tuple[
 
 
 @sweep
-@hypothesis.given(data=st.data(), command=st.sampled_from(_COMMANDS[:2]))
+@hypothesis.given(data=st.data(), command=st.sampled_from(_GOLDEN_COMMANDS))
 def test_values_of_the_golden(whole: Path, data: st.DataObject, command: tuple[str, ...]) -> None:
     def damage(root: Path) -> None:
         body = json.loads((root / GOLDEN).read_text())
         (root / GOLDEN).write_text(json.dumps(_change(body, data)))
+
+    _survives(whole, command, damage)
+
+
+@sweep
+@hypothesis.given(data=st.data(), command=st.sampled_from(_GOLDEN_COMMANDS))
+def test_arrays_of_the_golden(whole: Path, data: st.DataObject, command: tuple[str, ...]) -> None:
+    def change(arrays: dict[str, Any]) -> None:
+        name = data.draw(st.sampled_from(sorted(arrays)), label="array")
+        array = arrays[name]
+        how = data.draw(st.sampled_from(["value", "value", "dtype", "shape", "remove", "add"]), label="how")
+        if how == "value":
+            places = st.integers(0, array.size - 1)
+            for place in data.draw(st.lists(places, min_size=1, max_size=3), label="at"):
+                array.flat[place] = data.draw(_numbers_of(array.dtype), label="value")
+        elif how == "dtype":
+            with np.errstate(invalid="ignore"):
+                arrays[name] = array.astype(data.draw(st.sampled_from(_ARRAY_DTYPES), label="dtype"))
+        elif how == "shape":
+            shape = data.draw(st.sampled_from(sorted(_SHAPES)), label="shape")
+            arrays[name] = np.array(_SHAPES[shape](array), order="C")
+        elif how == "remove":
+            del arrays[name]
+        else:
+            arrays[data.draw(st.sampled_from(["new", "", "é", "__metadata__x"]), label="name")] = array
+
+    _survives(whole, command, lambda root: edit_arrays(root, change))
+
+
+_SHAPES: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
+    "turned": np.transpose,
+    "flat": np.ravel,
+    "short": lambda array: array[:-1],
+    "narrow": lambda array: array[..., :-1],
+    "empty": lambda array: array[:0],
+    "first": lambda array: array[0],
+    "in a list": lambda array: array[None],
+    "of lists": lambda array: array[..., None],
+    "twice": lambda array: np.concatenate((array, array)),
+}
+_ARRAY_DTYPES = ("?", "i1", "i2", "i4", "i8", "u1", "u4", "u8", "f2", "f4", "f8")
+
+
+def _numbers_of(dtype: np.dtype[Any]) -> st.SearchStrategy[Any]:
+    """Return numbers that an array of this kind can hold."""
+    if dtype.kind == "f":
+        return st.sampled_from([0.0, -0.0, 1.0, -1e30, 1e30, -1e-30, math.inf, -math.inf, math.nan])
+    limits = np.iinfo(dtype)
+    return st.sampled_from([limits.min, -1, 0, 1, 2, 23, 24, 39, 40, 63, 64, limits.max])
+
+
+@sweep
+@hypothesis.given(data=st.data(), command=st.sampled_from(_COMPARISONS))
+def test_values_of_a_result(whole: Path, data: st.DataObject, command: tuple[str, ...]) -> None:
+    def damage(root: Path) -> None:
+        body = json.loads((root / RESULT).read_text())
+        # Of what `measure` prints, only these are read back.
+        (root / RESULT).write_text(json.dumps(_change(body, data, often=("prompts", "engine", "pair"))))
 
     _survives(whole, command, damage)
 
@@ -231,7 +330,7 @@ def test_values_of_the_tokenizer_and_of_what_it_reads(
 
 
 @sweep
-@hypothesis.given(data=st.data(), command=st.sampled_from(_COMMANDS[:2]))
+@hypothesis.given(data=st.data(), command=st.sampled_from(_CHECKS))
 def test_values_of_the_pair_file(whole: Path, data: st.DataObject, command: tuple[str, ...]) -> None:
     def damage(root: Path) -> None:
         body = tomllib.loads((root / PAIR).read_text())
@@ -263,23 +362,36 @@ _DTYPES = (("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), ("F32", "I32",
 
 @sweep
 @hypothesis.given(
-    data=st.data(), command=st.sampled_from(_COMMANDS), name=st.sampled_from((TARGET_WEIGHTS, DRAFT_WEIGHTS))
+    data=st.data(), command=st.sampled_from(_CHECKS), name=st.sampled_from((TARGET_WEIGHTS, DRAFT_WEIGHTS, _TENSORS))
 )
-def test_headers_of_weights(whole: Path, data: st.DataObject, command: tuple[str, ...], name: str) -> None:
+def test_headers_of_tensors(whole: Path, data: st.DataObject, command: tuple[str, ...], name: str) -> None:
     def damage(root: Path) -> None:
-        content = (root / name).read_bytes()
+        file = next(root.glob("golden/random/*.safetensors")) if name == _TENSORS else root / name
+        content = file.read_bytes()
         (length,) = struct.unpack("<Q", content[:8])
         header = json.loads(content[8 : 8 + length])
         tensor = header[data.draw(st.sampled_from(sorted(header.keys() - {"__metadata__"})), label="tensor")]
-        how = data.draw(st.sampled_from(["dtype", "reshape", "value"]), label="how")
+        how = data.draw(st.sampled_from(["dtype", "narrower dtype", "reshape", "value"]), label="how")
         if how == "dtype":
             alike = next(dtypes for dtypes in _DTYPES if tensor["dtype"] in dtypes)
             tensor["dtype"] = data.draw(st.sampled_from([*alike, "BF16"]), label="dtype")
+        elif how == "narrower dtype":
+            width = next(width for width, dtypes in zip((1, 4, 8), _DTYPES, strict=True) if tensor["dtype"] in dtypes)
+            tensor["dtype"] = data.draw(st.sampled_from(["F8_E4M3", "U8"] if width == 1 else ["BF16", "F16", "U16"]))
+            tensor["shape"][-1] *= max(1, width // 2)
         elif how == "reshape":
             tensor["shape"] = data.draw(st.sampled_from([tensor["shape"][::-1], [*tensor["shape"], 1], [0], []]))
         else:
             _change(header, data)
         encoded = json.dumps(header).encode()
-        (root / name).write_bytes(struct.pack("<Q", len(encoded)) + encoded + content[8 + length :])
+        whole_file = struct.pack("<Q", len(encoded)) + encoded + content[8 + length :]
+        if name == _TENSORS:
+            replace_golden_tensors(root, whole_file)
+        else:
+            file.write_bytes(whole_file)
 
     _survives(whole, command, damage)
+
+
+def test_a_thousand_cases_at_least_are_tried() -> None:
+    assert len(DAMAGES) + len(_SWEEPS) * _SETTINGS.max_examples >= 1000

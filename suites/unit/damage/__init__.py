@@ -21,6 +21,7 @@ from suites.unit.damage.editing import (
     edit_json,
     edit_prompts,
     edit_tensors,
+    replace_golden_tensors,
     replace_text,
     snapshot,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "edit_json",
     "edit_prompts",
     "edit_tensors",
+    "replace_golden_tensors",
     "replace_text",
     "snapshot",
 ]

@@ -94,14 +94,19 @@ def edit_prompts(file: Path, change: Callable[[list[dict[str, Any]]], object]) -
 def edit_arrays(root: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change the golden's tensors and name them by their new hash, as a careful hand would."""
     golden = root / GOLDEN
-    old = golden.parent / json.loads(golden.read_text())["tensors"]
-    arrays: dict[str, Any] = safetensors.numpy.load_file(old)
+    arrays: dict[str, Any] = safetensors.numpy.load_file(golden.parent / json.loads(golden.read_text())["tensors"])
     change(arrays)
-    data = safetensors.numpy.save(arrays)
-    name = f"{hashlib.sha256(data).hexdigest()}.safetensors"
-    old.unlink()
-    (golden.parent / name).write_bytes(data)
-    edit_json(golden, lambda body: body.update(tensors=name))
+    replace_golden_tensors(root, safetensors.numpy.save(arrays))
+
+
+def replace_golden_tensors(root: Path, data: bytes) -> None:
+    """Put other bytes in the place of the golden's tensors, under the name that it then has for them."""
+    golden = root / GOLDEN
+    text = golden.read_text()
+    old, new = json.loads(text)["tensors"], f"{hashlib.sha256(data).hexdigest()}.safetensors"
+    (golden.parent / old).unlink()
+    (golden.parent / new).write_bytes(data)
+    golden.write_text(text.replace(old, new))
 
 
 def add_tokenizer(root: Path, *, template: str | None = None) -> None:
