@@ -1,4 +1,4 @@
-"""Copies of the built-in pairs, to be damaged."""
+"""The built-in pairs: copies to be damaged, and runs of them with other wires."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+
+from harness.baseline.store import find_golden, load_golden
+from harness.check import prepare
+from harness.engines.reference.engine import as_run, load
+from harness.engines.reference.replay import replay
+from harness.engines.reference.threads import suitable_threads
+from harness.pair.pair import load_prompts
+from harness.record import Run
 
 ROOT = Path(__file__).resolve().parents[1]
 FIXTURES = ROOT / "fixtures"
@@ -48,3 +56,16 @@ def layer_ids(name: str = "tiny") -> list[int]:
     """Return the layer ids of a built-in pair's draft."""
     config = read_config(FIXTURES / "tiny" / name.replace("tiny", "draft", 1))
     return list(config["eagle_config"][IDS_KEY])
+
+
+def replay_golden(name: str, boundaries: tuple[int, ...] | None = None, *, dtype: str = "float32") -> Run:
+    """Replay a built-in pair's golden texts, with other boundaries than its own where they are given."""
+    pair = prepare(name, dtype=dtype)
+    golden = load_golden(find_golden(pair, "reference-cpu-float32"))
+    prompts = load_prompts(pair)
+    texts = [tuple(int(token) for token in golden.tensors[prompt.id].text) for prompt in prompts]
+    with suitable_threads(pair):
+        loaded = load(pair)
+        wires = pair.boundaries if boundaries is None else boundaries
+        records = replay(loaded.target, loaded.draft, wires, prompts, texts, loaded.limits)
+    return as_run(pair, records, "reference:replay", 0.0)
