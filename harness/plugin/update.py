@@ -195,15 +195,20 @@ def update_lines(config: pytest.Config, updates: Iterable[Update]) -> Iterator[s
 
 
 def _golden_before(pair: Pair) -> Golden | None:
-    """Return the golden that the pair's check compares with, `None` where there is none that can be read."""
+    """Return the golden that the pair's check compares with, `None` where there is none.
+
+    Raises:
+        InputError: It cannot be read: no golden is written past one whose floor and history are not known.
+    """
     from harness.baseline.store import load_golden
     from harness.check import golden_in_use
     from harness.errors import InputError
 
     try:
-        return load_golden(golden_in_use(pair))
+        file = golden_in_use(pair)
     except InputError:
         return None
+    return load_golden(file)
 
 
 def _is_as_recorded(result: CheckResult) -> bool:
