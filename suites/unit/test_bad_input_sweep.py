@@ -62,6 +62,8 @@ _GOLDEN_COMMANDS = (
     *_CHECKS,
     ("golden", "show", "PAIR"),
     ("golden", "diff", "PAIR", "PAIR", "--json"),
+    ("golden", "verify", "PAIR"),
+    ("power", "PAIR", "--json", "--simulations", "100", "--drop", "0.01", "--prompts", "6"),
     ("record", "PAIR"),
 )
 _COMPARISONS = (
