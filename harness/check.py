@@ -11,6 +11,7 @@ from typing import Any, get_args
 import numpy as np
 
 from harness.acceptance import Acceptance, counts_of, loop_share, measure_acceptance
+from harness.attribution import Attribution, attribute
 from harness.baseline.comparable import require_comparable
 from harness.baseline.store import Golden, find_golden, load_golden
 from harness.baseline.verify import changed_files
@@ -102,12 +103,14 @@ class CheckResult:
         golden: What they were compared with.
         findings: Each detector's answer, in the pipeline's order.
         notes: What is worth telling and decides nothing.
+        attribution: The first stage at which the run parts from the golden.
     """
 
     measurement: Measurement
     golden: Golden
     findings: Mapping[str, Finding]
     notes: tuple[str, ...]
+    attribution: Attribution | None = None
 
     @property
     def pair(self) -> Pair:
@@ -140,6 +143,7 @@ class CheckResult:
             **body,
             "detectors": {name: finding.to_dict() for name, finding in self.findings.items()},
             "drop": self.drop,
+            "first_stage": None if self.attribution is None else self.attribution.to_dict(),
             "golden": str(self.golden.file),
             "notes": list(self.notes),
             "seconds": seconds,
@@ -201,16 +205,16 @@ def check(pair: Pair, *, prompts: str | None = None, progress: Progress = _SILEN
         HarnessError: The pair cannot be run as stated, or there is no golden it could be compared with.
     """
     start = time.perf_counter()
-    _, mode = split_engine(pair.settings.engine.name)
     golden = load_golden(golden_in_use(pair))
     chosen = load_prompts(pair, prompts)
     require_comparable(golden, pair, chosen, subset=prompts is not None)
-    texts = {prompt.id: _text(golden, prompt) for prompt in chosen} if mode == "replay" else None
+    texts = {prompt.id: _text(golden, prompt) for prompt in chosen}
     run = find_engine(pair.settings.engine.name).run(pair, chosen, texts, progress)
     require_finite(pair, run.records)
     context = Context(pair, run, golden)
     findings = run_detectors(context)
-    return CheckResult(Measurement(pair, run, time.perf_counter() - start), golden, findings, _notes(context))
+    first = attribute(context, findings)
+    return CheckResult(Measurement(pair, run, time.perf_counter() - start), golden, findings, _notes(context), first)
 
 
 def golden_in_use(pair: Pair) -> Path:

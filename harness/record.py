@@ -27,7 +27,7 @@ class EosRound:
 
 @dataclass(frozen=True)
 class TargetCheck:
-    """The target's own argmax along the golden text.
+    """The target's own argmax along a text.
 
     Attributes:
         agrees: bool [n]; whether the argmax at each position of the text is the text's token.
@@ -57,7 +57,13 @@ class PromptRecord:
             the text has no such token or the draft's vocabulary lacks it.
         hits: int8 [n, k]: 1 where the draft's teacher-forced argmax is the text's token, 0 where not, -1 where the
             text has no such token.
-        target: The target's agreement with a golden text; `None` where the text is the run's own.
+        target: The target's agreement with a golden text; `None` where none was given.
+        own: For engines that decode: the target's agreement with what they put out.
+        deterministic: For engines that decode: whether the target, run twice without speculation, puts out the same;
+            `None` where that was not asked, since nothing was put out that the target would not choose.
+        chains: For engines that decode: the chain proposed in each round, that of the EOS round last.
+        sketches: float32 [POSITIONS, stages, WIDTH]: of every stage at the sampled positions; see
+            `harness.facts.stages`.
     """
 
     id: str
@@ -72,6 +78,10 @@ class PromptRecord:
     logprobs: NDArray[np.float32] | None = None
     hits: NDArray[np.int8] | None = None
     target: TargetCheck | None = None
+    own: TargetCheck | None = None
+    deterministic: bool | None = None
+    chains: tuple[tuple[int, ...], ...] | None = None
+    sketches: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True)

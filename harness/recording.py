@@ -16,6 +16,7 @@ from harness.baseline.comparable import target_shape
 from harness.baseline.provenance import commit_of, machine_info, pair_hashes
 from harness.baseline.schema import (
     SCHEMA_VERSION,
+    Blindness,
     GoldenDocument,
     GoldenPrompt,
     HistoryEntry,
@@ -33,11 +34,12 @@ from harness.baseline.store import (
     tensors_name,
 )
 from harness.check import Measurement, looping, require_finite
+from harness.detectors import DETECTORS
 from harness.detectors.acceptance import judge_floor
-from harness.detectors.base import QUESTIONS, State
+from harness.detectors.base import QUESTIONS, Context, State
 from harness.detectors.contract import broken_contract
-from harness.engines.base import Progress
-from harness.engines.registry import split_engine
+from harness.engines.base import Progress, Recording
+from harness.engines.registry import find_recorder
 from harness.errors import InputError
 from harness.files import require_writable
 from harness.pair.pair import Pair, load_prompts
@@ -77,19 +79,8 @@ def record(pair: Pair, *, reason: str | None = None, progress: Progress | None =
     Raises:
         HarnessError: The pair cannot be run as stated, or a golden of it would lie.
     """
-    from harness.engines.reference.engine import as_run, load
-    from harness.engines.reference.noise import measure_noise
-    from harness.engines.reference.threads import suitable_threads
-
     progress = progress or Progress()
-    _, mode = split_engine(pair.settings.engine.name)
-    if mode != "replay":
-        raise InputError(
-            "a golden is recorded by replay, which knows every position",
-            key="--engine",
-            found=pair.settings.engine.name,
-            expected="reference",
-        )
+    recorder = find_recorder(pair.settings.engine.name)
     file = _golden_file(pair)
     before = load_golden(file) if os.path.lexists(file) else None
     _require_reason(pair, before, reason)
@@ -97,22 +88,39 @@ def record(pair: Pair, *, reason: str | None = None, progress: Progress | None =
     _require_contract(pair)
     prompts = load_prompts(pair)
     start = datetime.datetime.now(datetime.UTC)
-    with suitable_threads(pair):
-        loaded = load(pair)
-        texts = loaded.texts(prompts, progress)
-        records = loaded.replay(prompts, texts, progress)
-        _require_worthy(pair, records)
-        noise = measure_noise(loaded, prompts, texts, records, progress)
+    made = recorder.record(pair, prompts, lambda records: _require_worthy(pair, records), progress)
     seconds = (datetime.datetime.now(datetime.UTC) - start).total_seconds()
-    measurement = Measurement(pair, as_run(pair, records, "reference:replay", seconds), seconds)
-    tensors = pack_tensors(_tensors(entry) for entry in records)
-    floors = {
-        dtype: Noise(blocks=sample.blocks, changed=sample.changed, likelihood=sample.likelihood, how=sample.how)
-        for dtype, sample in noise.items()
-    }
-    document = _document(measurement, before, reason, floors, tensors_name(tensors))
+    measurement = Measurement(pair, made.run, seconds)
+    tensors = pack_tensors(_tensors(entry) for entry in made.run.records)
+    document = _document(measurement, before, reason, made, tensors_name(tensors))
+    document = _require_sight(pair, made, document, file)
     save_golden(file, document, tensors)
     return RecordResult(measurement, file, before is not None)
+
+
+def _require_sight(pair: Pair, made: Recording, document: GoldenDocument, file: Path) -> GoldenDocument:
+    """Refuse a golden that does not see a fault as plain as every boundary moved by one; else say who sees it."""
+    if made.shifted is None:
+        return document
+    tensors = {entry.id: _tensors(entry) for entry in made.run.records}
+    context = Context(pair, made.shifted, Golden(file, document, tensors))
+    seen = [name for name in _SIGHTED if DETECTORS[name](context).state in (State.CHANGED, State.REGRESSION)]
+    if not seen:
+        raise InputError(
+            "the pair is blind: with every boundary moved by one, neither proposals nor likelihood nor acceptance "
+            "change beyond their noise",
+            file=pair.file,
+            key="boundaries",
+            found=f"{list(made.shifted_boundaries)} look like {list(pair.boundaries)}",
+            expected="a draft that reads the target's states",
+            next_step="check that the draft is trained and its fc is loaded; add prompts, or longer continuations",
+        )
+    sight = Blindness(boundaries=list(made.shifted_boundaries), seen_by=seen)
+    return document.model_copy(update={"blindness": sight})
+
+
+# What a wrong wire must move. The stages would see it whatever the draft makes of it.
+_SIGHTED = ("proposals", "likelihood", "acceptance")
 
 
 def _golden_file(pair: Pair) -> Path:
@@ -200,11 +208,12 @@ def _tensors(entry: PromptRecord) -> GoldenTensors:
         np.asarray(entry.output_ids, np.int32),
         None if entry.proposals is None else entry.proposals.astype(np.int32),
         entry.logprobs,
+        entry.sketches,
     )
 
 
 def _document(
-    measurement: Measurement, before: Golden | None, reason: str | None, noise: dict[str, Noise], tensors: str
+    measurement: Measurement, before: Golden | None, reason: str | None, made: Recording, tensors: str
 ) -> GoldenDocument:
     pair, run, acceptance = measurement.pair, measurement.run, measurement.acceptance
     assert acceptance.rate is not None
@@ -239,7 +248,11 @@ def _document(
             rate=acceptance.rate,
             length=acceptance.length,
         ),
-        noise=noise,
+        noise={
+            dtype: Noise(blocks=sample.blocks, changed=sample.changed, likelihood=sample.likelihood, how=sample.how)
+            for dtype, sample in made.noise.items()
+        },
+        blindness=None,
         prompts=[_prompt(entry) for entry in run.records],
         tensors=tensors,
         history=_history(before),

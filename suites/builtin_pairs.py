@@ -9,7 +9,8 @@ from typing import Any
 
 from harness.baseline.store import find_golden, load_golden
 from harness.check import prepare
-from harness.engines.reference.engine import as_run, load
+from harness.engines.reference.engine import as_run
+from harness.engines.reference.loaded import load
 from harness.engines.reference.replay import replay
 from harness.engines.reference.threads import suitable_threads
 from harness.pair.pair import load_prompts

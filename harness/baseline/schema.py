@@ -12,6 +12,7 @@ from harness.pair.pairfile import DecodeSettings
 
 __all__ = [
     "SCHEMA_VERSION",
+    "Blindness",
     "CountedPrompt",
     "GoldenDocument",
     "GoldenPrompt",
@@ -132,6 +133,18 @@ class Noise(_Strict):
         return self
 
 
+class Blindness(_Strict):
+    """The fault that was put in when the golden was recorded, and what saw it.
+
+    Attributes:
+        boundaries: The pair's, moved by one.
+        seen_by: Detectors that found a change.
+    """
+
+    boundaries: list[int]
+    seen_by: list[str] = pydantic.Field(min_length=1)
+
+
 class Totals(_Strict):
     """Sums over the prompts, and the rates that follow from them."""
 
@@ -155,7 +168,10 @@ class HistoryEntry(_Strict):
 
 
 class GoldenDocument(_Strict):
-    """A golden baseline; its tensors stand beside it, under the name of their own hash."""
+    """A golden baseline; its tensors stand beside it, under the name of their own hash.
+
+    `blindness` is `None` where the engine could not check it.
+    """
 
     schema_version: Literal[1]
     pair: str
@@ -174,6 +190,7 @@ class GoldenDocument(_Strict):
     hashes: dict[str, str]
     totals: Totals
     noise: dict[str, Noise]
+    blindness: Blindness | None = None
     prompts: list[GoldenPrompt]
     tensors: str = pydantic.Field(pattern=r"^[0-9a-f]{64}\.safetensors$")
     history: list[HistoryEntry]

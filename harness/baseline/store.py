@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from harness.baseline.schema import SCHEMA_VERSION, GoldenDocument, dump
 from harness.engines.reference.rounds import Limits
 from harness.errors import InputError, one_line, quote
+from harness.facts.stages import POSITIONS, WIDTH, stage_names
 from harness.files import hash_file, is_folder, making, read_json_object, write_atomically
 from harness.pair.builtin import builtin_root
 from harness.pair.pair import Pair, relative_path
@@ -53,11 +54,13 @@ class GoldenTensors:
         text: int32 [L]: the continuation.
         proposals: int32 [n, k]: the chain at every position at which a round could start.
         logprobs: float32 [n, k]: log-probability of the text's token by step, NaN outside the position set.
+        sketches: float32 [POSITIONS, stages, WIDTH]: of every stage, see `harness.facts.stages`.
     """
 
     text: NDArray[np.int32]
     proposals: NDArray[np.int32] | None
     logprobs: NDArray[np.float32] | None
+    sketches: NDArray[np.float32] | None
 
 
 @dataclass(frozen=True)
@@ -225,6 +228,9 @@ def _require_fitting(arrays: dict[str, NDArray[Any]], document: GoldenDocument) 
     for name, kind in (("proposals", "i"), ("logprobs", "f")):
         if name in arrays:
             _require_array(arrays, name, kind, (sum(starts), decode["num_steps"]))
+    if "sketches" in arrays:
+        stages = stage_names(document.target.num_layers, len(document.wiring.boundaries), decode["num_steps"])
+        _require_array(arrays, "sketches", "f", (len(outputs), POSITIONS, len(stages), WIDTH))
     for name in ("texts", "proposals"):
         ids = arrays.get(name, np.zeros(0, np.int32))
         outside = ids[(ids < 0) | (ids >= document.target.vocab_size)]
@@ -261,6 +267,7 @@ def _split(arrays: dict[str, NDArray[np.generic]], document: GoldenDocument) -> 
             texts[index],
             None if proposals is None else proposals.astype(np.int32),
             None if logprobs is None else logprobs.astype(np.float32),
+            arrays["sketches"][index].astype(np.float32) if "sketches" in arrays else None,
         )
     return result
 
@@ -282,6 +289,9 @@ def pack_tensors(parts: Iterable[GoldenTensors]) -> bytes:
         arrays["proposals"] = np.concatenate(proposals).astype(np.int32)
     if logprobs:
         arrays["logprobs"] = np.concatenate(logprobs).astype(np.float32)
+    sketches = [row.sketches for row in rows if row.sketches is not None]
+    if sketches:
+        arrays["sketches"] = np.stack(sketches).astype(np.float32)
     return bytes(safetensors.numpy.save(arrays))
 
 

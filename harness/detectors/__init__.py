@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.detectors import acceptance, contract, likelihood, proposals, target
+from harness.detectors import acceptance, contract, likelihood, lossless, proposals, stages, target
 from harness.detectors.base import Context, Finding, State
 
 __all__ = ["DETECTORS", "Context", "Finding", "State", "run_detectors"]
@@ -11,6 +11,8 @@ __all__ = ["DETECTORS", "Context", "Finding", "State", "run_detectors"]
 DETECTORS = {
     "contract": contract.detect,
     "target": target.detect,
+    "lossless": lossless.detect,
+    "stages": stages.detect,
     "proposals": proposals.detect,
     "likelihood": likelihood.detect,
     "acceptance": acceptance.detect,

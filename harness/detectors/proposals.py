@@ -8,11 +8,14 @@ prompts as well as for many.
 
 from __future__ import annotations
 
+import numpy as np
 import scipy.stats
+from numpy.typing import NDArray
 
 from harness.baseline.schema import Noise
+from harness.baseline.store import GoldenTensors
 from harness.detectors.base import Context, Finding, State
-from harness.record import changed_blocks
+from harness.record import PromptRecord, changed_blocks
 from harness.statistics import ratio
 
 __all__ = ["detect", "explained_by_rounding", "noise_share"]
@@ -33,13 +36,37 @@ def explained_by_rounding(changed: int, blocks: int, share: float, alpha: float)
     return changed == 0 or float(scipy.stats.binom.sf(changed - 1, blocks, share)) > alpha
 
 
+def _changed(record: PromptRecord, tensors: GoldenTensors) -> NDArray[np.bool_] | None:
+    """Return whether each known chain is another one; `None` where nothing is known.
+
+    An engine that decodes knows the chains of its own rounds, which can be compared as far as its text is the golden's.
+    """
+    if tensors.proposals is None:
+        return None
+    if record.proposals is not None:
+        changed: NDArray[np.bool_] = (record.proposals != tensors.proposals).any(axis=1)
+        return changed
+    if record.chains is None or record.rounds is None:
+        return None
+    golden = tensors.proposals
+    starts = np.cumsum([0, *(accepted + 1 for accepted in record.rounds)])[: len(record.chains)]
+    common = min(len(record.output_ids), len(tensors.text))
+    differs = np.asarray(record.output_ids[:common]) != tensors.text[:common]
+    same = int(differs.argmax()) if differs.any() else common
+    return np.array(
+        [
+            bool((np.asarray(chain) != golden[start]).any())
+            for chain, start in zip(record.chains, starts, strict=True)
+            if start < min(same, len(golden))
+        ],
+        dtype=np.bool_,
+    )
+
+
 def detect(context: Context) -> Finding:
     """Compare proposals position by position, against the noise floor measured when the golden was recorded."""
-    rows = [
-        (record.proposals != tensors.proposals).any(axis=1)
-        for record, _, tensors in context.pairs()
-        if record.proposals is not None and tensors.proposals is not None
-    ]
+    found = (_changed(record, tensors) for record, _, tensors in context.pairs())
+    rows = [row for row in found if row is not None]
     if not rows:
         return Finding(State.NOT_APPLICABLE, "this engine or golden has no proposals at every position")
     share = ratio([float(row.sum()) for row in rows], [len(row) for row in rows])

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
-from harness.record import Run
+from harness.record import PromptRecord, Run
 
-__all__ = ["Engine", "Progress", "Texts"]
+__all__ = ["Engine", "NoiseSample", "Progress", "Recorder", "Recording", "Texts"]
 
 # Continuations by prompt id.
 Texts = dict[str, tuple[int, ...]]
@@ -38,7 +38,64 @@ class Engine(Protocol):
         Args:
             pair: The pair, with the engine settings to use.
             prompts: The prompts.
-            texts: The golden continuations, on which an engine that replays measures; it decodes where it is `None`.
+            texts: The golden continuations, `None` where there is no golden. An engine that replays measures on them,
+                one that decodes also tells whether the target agrees with them and with what was put out.
+            progress: Where to tell how far it is.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class NoiseSample:
+    """What the disturbed copies of one dtype changed.
+
+    Attributes:
+        blocks: Blocks of k neighbouring positions compared, over all copies.
+        changed: Blocks that held a chain that changed.
+        likelihood: Three times the greatest change of the mean log-probability, in nats.
+        how: The copies in words.
+    """
+
+    blocks: int
+    changed: int
+    likelihood: float
+    how: str
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a golden is made of.
+
+    Attributes:
+        run: The pair as it is.
+        noise: What rounding alone changes, by dtype.
+        shifted: The same texts with every boundary moved by one, which a golden must be able to see; `None` where the
+            engine cannot do that.
+        shifted_boundaries: Those boundaries.
+    """
+
+    run: Run
+    noise: Mapping[str, NoiseSample]
+    shifted: Run | None
+    shifted_boundaries: tuple[int, ...]
+
+
+class Recorder(Protocol):
+    """An engine that can give what a golden is made of."""
+
+    def record(
+        self,
+        pair: Pair,
+        prompts: Sequence[Prompt],
+        require_worthy: Callable[[Sequence[PromptRecord]], None],
+        progress: Progress,
+    ) -> Recording:
+        """Decode the prompts, measure the pair on the texts, and measure what the golden must tell apart.
+
+        Args:
+            pair: The pair, with the engine settings to use.
+            prompts: The prompts.
+            require_worthy: Called with the records before anything else is measured; raises to refuse them.
             progress: Where to tell how far it is.
         """
         ...

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.engines.base import Engine
+from harness.engines.base import Engine, Recorder
 from harness.errors import InputError
 
-__all__ = ["ENGINES", "find_engine", "split_engine"]
+__all__ = ["ENGINES", "find_engine", "find_recorder", "split_engine"]
 
 ENGINES = ("reference", "reference:replay", "reference:sequential", "reference:batched")
 
@@ -37,6 +37,25 @@ def find_engine(name: str) -> Engine:
     """
     _, mode = split_engine(name)
     # Imported here: torch and transformers take seconds, and only a run needs them.
+    from harness.engines.reference.engine import ReferenceEngine
+
+    return ReferenceEngine(mode)
+
+
+def find_recorder(name: str) -> Recorder:
+    """Return the engine called `name`, by which a golden can be recorded.
+
+    Raises:
+        InputError: There is no such engine, or it does not know every position.
+    """
+    _, mode = split_engine(name)
+    if mode != "replay":
+        raise InputError(
+            "a golden is recorded by replay, which knows every position",
+            key="--engine",
+            found=name,
+            expected="reference",
+        )
     from harness.engines.reference.engine import ReferenceEngine
 
     return ReferenceEngine(mode)

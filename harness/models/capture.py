@@ -6,7 +6,7 @@ the final norm. So boundary N is the residual stream before that norm, as everyw
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from harness.errors import InputError
 
-__all__ = ["BoundaryCapture", "decoder_blocks"]
+__all__ = ["BoundaryCapture", "decoder_blocks", "watch_boundaries"]
 
 
 def decoder_blocks(model: nn.Module, num_layers: int) -> nn.ModuleList:
@@ -35,6 +35,39 @@ def decoder_blocks(model: nn.Module, num_layers: int) -> nn.ModuleList:
     return blocks
 
 
+def watch_boundaries(
+    model: nn.Module, num_layers: int, boundaries: Iterable[int], tell: Callable[[int, Tensor], None]
+) -> list[torch.utils.hooks.RemovableHandle]:
+    """Call `tell` with each of the boundaries and its state [B, T, H] as forward calls pass it.
+
+    Args:
+        model: A transformers causal language model.
+        num_layers: Its number of decoder blocks, N.
+        boundaries: Boundaries from 0 to N.
+        tell: Must not keep the state itself: a later block may update it in place.
+
+    Returns:
+        The handles, whose `remove` ends the watch.
+    """
+    blocks = decoder_blocks(model, num_layers)
+
+    def before_first(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        tell(0, args[0] if args else kwargs["hidden_states"])
+
+    def after(boundary: int) -> Callable[..., None]:
+        def hook(_module: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
+            tell(boundary, output[0] if isinstance(output, tuple) else output)
+
+        return hook
+
+    return [
+        blocks[boundary - 1].register_forward_hook(after(boundary))
+        if boundary
+        else blocks[0].register_forward_pre_hook(before_first, with_kwargs=True)
+        for boundary in boundaries
+    ]
+
+
 class BoundaryCapture:
     """Context manager that keeps what passes chosen boundaries during forward calls.
 
@@ -45,7 +78,8 @@ class BoundaryCapture:
     """
 
     def __init__(self, model: nn.Module, num_layers: int, boundaries: Sequence[int]) -> None:
-        self._blocks = decoder_blocks(model, num_layers)
+        decoder_blocks(model, num_layers)
+        self._watch = (model, num_layers)
         self.boundaries = tuple(boundaries)
         outside = [boundary for boundary in self.boundaries if not 0 <= boundary <= num_layers]
         if outside:
@@ -54,12 +88,7 @@ class BoundaryCapture:
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
 
     def __enter__(self) -> BoundaryCapture:
-        for boundary in set(self.boundaries):
-            if boundary == 0:
-                hook = self._blocks[0].register_forward_pre_hook(self._before_first, with_kwargs=True)
-            else:
-                hook = self._blocks[boundary - 1].register_forward_hook(self._after(boundary))
-            self._handles.append(hook)
+        self._handles = watch_boundaries(*self._watch, set(self.boundaries), self._keep)
         return self
 
     def __exit__(
@@ -80,12 +109,3 @@ class BoundaryCapture:
     def _keep(self, boundary: int, state: Tensor) -> None:
         # A copy: a later block may update its input in place, and the captured state would follow.
         self._states[boundary] = state.detach().clone()
-
-    def _before_first(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._keep(0, args[0] if args else kwargs["hidden_states"])
-
-    def _after(self, boundary: int) -> Any:
-        def hook(_module: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
-            self._keep(boundary, output[0] if isinstance(output, tuple) else output)
-
-        return hook

@@ -35,6 +35,12 @@ def golden_report(golden: Golden) -> Group:
         f"noise, {dtype}": f"{noise.changed} of {noise.blocks} blocks, {noise.likelihood:.1e} nats ({noise.how})"
         for dtype, noise in document.noise.items()
     }
+    sight = document.blindness
+    rows["sight"] = (
+        "not checked"
+        if sight is None
+        else f"boundaries {sight.boundaries} are told apart by {', '.join(sight.seen_by)}"
+    )
     for name, value in rows.items():
         table.add_row(name, Text(value))
     for entry in document.history:

@@ -135,6 +135,8 @@ def summary(result: CheckResult) -> str:
 def failure(result: CheckResult) -> str:
     """Return what a result that is no pass says: headline, what fired, what differs, the next step."""
     lines = [f"{str(result.verdict).upper()} {summary(result)}"]
+    if result.attribution is not None:
+        lines.append(f"  first stage that differs: {result.attribution.message}")
     quiet = (State.PASS, State.NOT_APPLICABLE)
     lines += [f"  {name}: {finding.message}" for name, finding in result.findings.items() if finding.state not in quiet]
     lines += [f"  differs: {note}" for note in notes(result)]

@@ -17,7 +17,7 @@ from harness.check import prepare
 from harness.engines.base import Progress
 from harness.engines.reference.batched import batched
 from harness.engines.reference.draft_cache import DraftCache
-from harness.engines.reference.engine import LoadedPair, load
+from harness.engines.reference.loaded import LoadedPair, load
 from harness.engines.reference.sequential import sequential
 from harness.pair.pair import load_prompts
 from harness.pair.prompts import Prompt

@@ -33,6 +33,7 @@ def test_the_command_says_so_too() -> None:
     assert set(body) >= {"pair", "engine", "detectors", "acceptance", "golden", "drop", "seconds"}
     assert set(body["acceptance"]) >= {"rate", "length", "step_accuracy", "positions", "rounds", "accepted", "prompts"}
     assert set(body["drop"]) >= {"estimate", "low", "high"}
-    assert {name: finding["verdict"] for name, finding in body["detectors"].items()} == dict.fromkeys(
-        ("contract", "target", "proposals", "likelihood", "acceptance"), "pass"
-    )
+    verdicts = {name: finding["verdict"] for name, finding in body["detectors"].items()}
+    assert verdicts.pop("lossless") == "not_applicable"
+    assert verdicts == dict.fromkeys(("contract", "target", "stages", "proposals", "likelihood", "acceptance"), "pass")
+    assert body["first_stage"] is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -92,3 +94,37 @@ def test_loop_share() -> None:
     assert loop_share(list(range(40))) == 0
     assert loop_share([1, 2] * 30) > 0.9
     assert loop_share([1, 2, 3]) == 0
+
+
+def test_every_rate_carries_its_clustered_standard_error() -> None:
+    """Against a jackknife over prompts, which knows nothing of the formula."""
+    generator = np.random.default_rng(3)
+    prompts = [
+        PromptCounts(
+            str(index),
+            tuple(generator.integers(0, 9, 4).tolist()),
+            tuple(generator.integers(0, 30, 3).tolist()),
+            (30, 31, 32),
+        )
+        for index in range(60)
+    ]
+    whole = measure_acceptance(prompts)
+    assert set(whole.errors) == {"rate", "length", "u0", "u1", "u2", "c0", "c1", "c2", "t0", "t1", "t2"}
+    rest = [measure_acceptance(prompts[:index] + prompts[index + 1 :]) for index in range(60)]
+    values = {
+        "rate": [one.rate for one in rest],
+        "length": [one.length for one in rest],
+        "u1": [one.unconditional[1] for one in rest],
+        "c2": [one.conditional[2] for one in rest],
+        "t0": [one.step_accuracy[0] for one in rest],
+    }
+    for name, jackknifed in values.items():
+        expected = math.sqrt(59 * float(np.var(np.array(jackknifed, float))))
+        assert whole.errors[name] == pytest.approx(expected, rel=0.03), name
+    errors = whole.to_dict()["standard_errors"]
+    assert errors["rate"] == whole.errors["rate"]
+    assert errors["positions"]["conditional"][2] == whole.errors["c2"]
+
+
+def test_one_prompt_has_no_standard_error() -> None:
+    assert measure_acceptance([PromptCounts("a", (1, 2))]).errors["rate"] is None

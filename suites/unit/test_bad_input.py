@@ -197,7 +197,7 @@ def test_a_fault_of_the_engine_is_exit_4_without_a_traceback(
     recorded: Path, harness: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "harness.engines.reference.engine.replay", _failing(RuntimeError("shapes differ\n  at block 3"))
+        "harness.engines.reference.loaded.replay", _failing(RuntimeError("shapes differ\n  at block 3"))
     )
     before = snapshot(recorded.parent)
     outcome = harness("check", recorded)
@@ -214,9 +214,9 @@ def test_a_fault_of_the_engine_is_exit_4_without_a_traceback(
 
 
 _MOMENTS = {
-    "loading": "harness.engines.reference.engine.load_target",
-    "decoding": "harness.engines.reference.engine.greedy_texts",
-    "replaying": "harness.engines.reference.engine.replay",
+    "loading": "harness.engines.reference.loaded.load_target",
+    "decoding": "harness.engines.reference.loaded.greedy_texts",
+    "replaying": "harness.engines.reference.loaded.replay",
     "measuring noise": "harness.engines.reference.noise.measure_noise",
     "writing": "harness.files.os.fsync",
 }
@@ -279,14 +279,14 @@ def test_control_c_in_a_real_process(recorded: Path) -> None:
 _SIGNALLED = """
 import signal
 import time
-import harness.engines.reference.engine as engine
+import harness.engines.reference.loaded as loaded
 from harness.cli.app import run
 
 def replay(*_, **__):
     print("replaying", flush=True)
     time.sleep(60)
 
-engine.replay = replay
+loaded.replay = replay
 # A shell that runs the tests in the background has its children ignore the signal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 run()
@@ -338,7 +338,7 @@ def test_an_unwritable_golden_folder_is_told_before_the_pair_is_run(
 ) -> None:
     shutil.rmtree(recorded.parent / "golden")
     (recorded.parent / "golden").write_text("a file")
-    monkeypatch.setattr("harness.engines.reference.engine.load_target", _failing(RuntimeError("was run")))
+    monkeypatch.setattr("harness.engines.reference.loaded.load_target", _failing(RuntimeError("was run")))
     outcome = harness("record", recorded)
     assert outcome.status == 2
     assert "cannot be written" in _paragraph(outcome)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from harness.baseline.schema import Noise
 from harness.check import CheckResult, check, prepare
+from harness.detectors import Context, acceptance
 from harness.detectors.proposals import explained_by_rounding, noise_share
 from harness.errors import InputError
 from harness.record import changed_blocks
@@ -32,7 +34,10 @@ def _states(result: CheckResult) -> dict[str, str]:
 
 def test_an_untouched_pair_passes_everywhere(recorded: Path) -> None:
     result = check(prepare(recorded))
-    assert set(_states(result).values()) == {"pass"}
+    states = _states(result)
+    # Replay puts out no text of its own.
+    assert states.pop("lossless") == "not_applicable"
+    assert set(states.values()) == {"pass"}
     assert result.drop == {"estimate": 0.0, "low": 0.0, "high": 0.0, "standard_error": 0.0}
 
 
@@ -122,12 +127,34 @@ def test_likelihood_sees_a_draft_that_is_as_often_right_but_less_sure(recorded: 
     assert abs(loss["estimate"]) > 100 * result.findings["likelihood"].figures["noise_floor"]
 
 
-def test_a_run_that_measured_nothing_is_no_pass(recorded: Path) -> None:
+def test_what_a_decoding_engine_cannot_know_is_not_applicable(recorded: Path) -> None:
     result = check(prepare(recorded, engine="reference:sequential"))
     states = _states(result)
-    assert states["target"] == states["proposals"] == states["likelihood"] == "not_applicable"
-    assert states["acceptance"] == "pass"
+    assert states["stages"] == states["likelihood"] == "not_applicable"
+    assert states["target"] == states["lossless"] == states["proposals"] == states["acceptance"] == "pass"
     assert result.verdict == "pass"
+
+
+def test_acceptance_that_has_risen_is_told_and_passes(recorded: Path) -> None:
+    """The golden is the worse one: the draft has been improved since, and the golden is stale."""
+    result = check(prepare(recorded))
+    golden = result.golden
+    worse = [
+        prompt.model_copy(update={"histogram": [sum(prompt.histogram), 0, 0, 0, 0]})
+        for prompt in golden.document.prompts
+    ]
+    # Twenty times the prompts, so that the rise is beyond chance.
+    records = [
+        replace(record, id=f"{record.id}.{copy}") for copy in range(20) for record in result.measurement.run.records
+    ]
+    prompts = [prompt.model_copy(update={"id": f"{prompt.id}.{copy}"}) for copy in range(20) for prompt in worse]
+    document = golden.document.model_copy(update={"prompts": prompts})
+    tensors = {f"{name}.{copy}": value for copy in range(20) for name, value in golden.tensors.items()}
+    run = replace(result.measurement.run, records=tuple(records))
+    finding = acceptance.detect(Context(result.pair, run, replace(golden, document=document, tensors=tensors)))
+    assert finding.state == "pass"
+    assert "the golden is stale, re-record it" in finding.notes[0]
+    assert acceptance.detect(Context(result.pair, result.measurement.run, golden)).notes == ()
 
 
 def test_blocks_of_neighbouring_positions() -> None:

@@ -22,7 +22,8 @@ from harness.check import prepare
 from harness.detectors import Context, run_detectors
 from harness.detectors.acceptance import judge_counts
 from harness.detectors.base import QUESTIONS, State
-from harness.engines.reference.engine import LoadedPair, as_run, load
+from harness.engines.reference.engine import as_run
+from harness.engines.reference.loaded import LoadedPair, load
 from harness.engines.reference.replay import replay
 from harness.gate import verdict
 from harness.pair.pair import load_prompts

@@ -138,7 +138,7 @@ def test_pytest_tells_unused_goldens_without_failing(project: Path, pytester: py
     before = _snapshot(project)
     out = pytester.path / "results.json"
     result = pytester.runpytest_inprocess(*ARGUMENTS, "--acceptance-json", out)
-    result.assert_outcomes(passed=5)
+    result.assert_outcomes(passed=6, skipped=1)
     assert result.ret == 0
     result.stdout.fnmatch_lines([TOLD])
     assert json.loads(out.read_text())["unused_goldens"] == [str(project / "golden" / "old")]
@@ -147,7 +147,7 @@ def test_pytest_tells_unused_goldens_without_failing(project: Path, pytester: py
 
 def test_pytest_tells_them_under_xdist_too(project: Path, pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess(*ARGUMENTS, project, "-n", "1")
-    result.assert_outcomes(passed=5)
+    result.assert_outcomes(passed=6, skipped=1)
     result.stdout.fnmatch_lines([TOLD])
 
 
@@ -175,7 +175,7 @@ def test_goldens_of_skipped_ignored_and_uncollected_pairs_are_used(project: Path
     _other_pair(project / "more" / "old.pair.toml")
     for run in (("pairs", "--ignore", "pairs/more"), ("pairs", "--deselect", "pairs/more")):
         result = pytester.runpytest_inprocess(*ARGUMENTS, *run)
-        result.assert_outcomes(passed=5, deselected=5 if "--deselect" in run else 0)
+        result.assert_outcomes(passed=6, skipped=1, deselected=7 if "--deselect" in run else 0)
         result.stdout.no_fnmatch_line("*no pair file uses*")
     pytester.makeconftest(
         """
@@ -187,7 +187,7 @@ def test_goldens_of_skipped_ignored_and_uncollected_pairs_are_used(project: Path
         """
     )
     result = pytester.runpytest_inprocess(*ARGUMENTS)
-    result.assert_outcomes(skipped=10)
+    result.assert_outcomes(skipped=14)
     result.stdout.no_fnmatch_line("*no pair file uses*")
     (project / "more" / "old.pair.toml").unlink()
     pytester.runpytest_inprocess(*ARGUMENTS).stdout.fnmatch_lines([TOLD])
@@ -197,12 +197,12 @@ def test_a_renamed_pair_has_left_its_golden_behind(project: Path, pytester: pyte
     shutil.rmtree(project / "golden" / "old")
     _other_pair(project / "random.pair.toml", "renamed")
     result = pytester.runpytest_inprocess(*ARGUMENTS, project)
-    result.assert_outcomes(failed=5)
+    result.assert_outcomes(failed=7)
     result.stdout.fnmatch_lines([f"1 golden no pair file uses: {Path('pairs', 'golden', 'random')}; *"])
 
 
 def test_nothing_is_told_where_a_pair_file_cannot_be_read(project: Path, pytester: pytest.Pytester) -> None:
     (project / "broken.pair.toml").write_text("name = ")
     result = pytester.runpytest_inprocess(*ARGUMENTS, project)
-    result.assert_outcomes(passed=5, failed=5)
+    result.assert_outcomes(passed=6, skipped=1, failed=7)
     result.stdout.no_fnmatch_line("*no pair file uses*")

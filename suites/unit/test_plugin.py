@@ -33,8 +33,8 @@ def _strict(pairs: Path) -> None:
 
 def test_a_pair_file_is_a_test_file(pairs: Path, pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess(*ARGUMENTS, "-v", pairs)
-    result.assert_outcomes(passed=5)
-    for name in ("contract", "target", "proposals", "likelihood", "acceptance"):
+    result.assert_outcomes(passed=6, skipped=1)
+    for name in ("contract", "target", "stages", "proposals", "likelihood", "acceptance"):
         result.stdout.fnmatch_lines([f"*random.pair.toml::{name} PASSED*"])
     result.stdout.fnmatch_lines(["acceptance-harness: *", "*= acceptance =*", "random *pass * 8.6%*"])
 
@@ -63,7 +63,7 @@ def test_a_change_without_loss_is_red_only_where_the_pair_is_strict(pairs: Path,
 def test_bad_input_fails_every_test_of_the_pair_with_the_error(pairs: Path, pytester: pytest.Pytester) -> None:
     (pairs / "prompts.jsonl").write_text("{broken\n")
     result = pytester.runpytest_inprocess(*ARGUMENTS, pairs)
-    result.assert_outcomes(failed=5)
+    result.assert_outcomes(failed=7)
     assert "line 1" in result.stdout.str()
     assert "Traceback" not in result.stdout.str()
 
@@ -79,13 +79,13 @@ def test_one_measurement_a_pair(pairs: Path, pytester: pytest.Pytester, monkeypa
         return check(pair)
 
     monkeypatch.setattr(harness.check, "check", counted)
-    pytester.runpytest_inprocess(*ARGUMENTS, pairs).assert_outcomes(passed=5)
+    pytester.runpytest_inprocess(*ARGUMENTS, pairs).assert_outcomes(passed=6, skipped=1)
     assert calls == ["random"]
 
 
 def test_results_as_json(pairs: Path, pytester: pytest.Pytester) -> None:
     out = pytester.path / "out" / "results.json"
-    pytester.runpytest_inprocess(*ARGUMENTS, pairs, "--acceptance-json", out).assert_outcomes(passed=5)
+    pytester.runpytest_inprocess(*ARGUMENTS, pairs, "--acceptance-json", out).assert_outcomes(passed=6, skipped=1)
     body = json.loads(out.read_text())
     (result,) = body["pairs"].values()
     assert body["schema_version"] == 1
@@ -133,10 +133,10 @@ def test_junit_carries_rate_and_verdict(pairs: Path, pytester: pytest.Pytester) 
 
 def test_the_engine_option_wins(pairs: Path, pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess(
-        *ARGUMENTS, pairs, "-rs", "--acceptance-engine", "reference:sequential", "-k", "acceptance or proposals"
+        *ARGUMENTS, pairs, "-rs", "--acceptance-engine", "reference:sequential", "-k", "acceptance or stages"
     )
     result.assert_outcomes(passed=1, skipped=1)
-    result.stdout.fnmatch_lines(["random *reference:sequential cpu float32", "*not applicable: *proposals*"])
+    result.stdout.fnmatch_lines(["random *reference:sequential cpu float32", "*not applicable: *sketches*"])
 
 
 def test_fixtures_of_ones_own_tests(pairs: Path, pytester: pytest.Pytester) -> None:
@@ -157,7 +157,7 @@ def test_fixtures_of_ones_own_tests(pairs: Path, pytester: pytest.Pytester) -> N
 def test_workers_share_one_measurement(pairs: Path, pytester: pytest.Pytester) -> None:
     out = pytester.path / "results.json"
     result = pytester.runpytest_subprocess(*ARGUMENTS, pairs, "-n", "2", "--acceptance-json", out)
-    result.assert_outcomes(passed=5)
+    result.assert_outcomes(passed=6, skipped=1)
     result.stdout.fnmatch_lines(["random *pass * 8.6%*"])
     (pair,) = json.loads(out.read_text())["pairs"].values()
     assert pair["verdict"] == "pass"
@@ -178,7 +178,7 @@ def test_gpu_tests_are_skipped_counted_and_can_be_required(
 
 def test_naming_the_plugin_in_a_conftest_does_no_harm(pairs: Path, pytester: pytest.Pytester) -> None:
     pytester.makeconftest('pytest_plugins = ["harness.plugin"]')
-    pytester.runpytest_subprocess(*ARGUMENTS, pairs).assert_outcomes(passed=5)
+    pytester.runpytest_subprocess(*ARGUMENTS, pairs).assert_outcomes(passed=6, skipped=1)
 
 
 def test_a_run_without_pairs_imports_no_torch(pytester: pytest.Pytester) -> None:

@@ -13,7 +13,8 @@ import transformers
 from harness.check import measure, prepare
 from harness.engines.base import Progress
 from harness.engines.reference.batched import decode_batch
-from harness.engines.reference.engine import LoadedPair, ReferenceEngine, load
+from harness.engines.reference.engine import ReferenceEngine
+from harness.engines.reference.loaded import LoadedPair, load
 from harness.engines.reference.replay import replay
 from harness.engines.reference.sequential import decode_one
 from harness.errors import InputError

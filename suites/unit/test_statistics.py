@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from harness.statistics import Interval, paired_drop, paired_mean, prompts_needed, rate_interval, ratio, sign_flip
+from harness.statistics import (
+    Interval,
+    paired_drop,
+    paired_mean,
+    prompts_needed,
+    rate_interval,
+    ratio,
+    sign_flip,
+    subset_rate,
+)
 
 ALPHA = 0.001 / 4
 
@@ -124,6 +133,42 @@ def test_exchanging_the_sides_turns_the_drop_and_unchanged_prompts_do_not_count(
     stricter = paired_drop(golden, now, 0.0004)
     assert stricter is not None
     assert stricter.low <= 0
+
+
+def test_the_rate_of_all_prompts_from_all_of_them_is_their_own() -> None:
+    generator = np.random.default_rng(8)
+    whole = (generator.integers(40, 80, 50).tolist(), [92.0] * 50)
+    now = (generator.integers(30, 80, 50).tolist(), generator.integers(80, 99, 50).tolist())
+    plain, estimated = rate_interval(*now, ALPHA), subset_rate(whole, whole, now, ALPHA)
+    assert plain is not None
+    assert estimated is not None
+    assert [estimated.estimate, estimated.low, estimated.high] == pytest.approx([plain.estimate, plain.low, plain.high])
+
+
+def test_the_rate_of_all_prompts_from_some_covers_the_truth_and_is_sharper() -> None:
+    generator = np.random.default_rng(9)
+    missed, narrower = 0, 0
+    for _ in range(400):
+        # Prompts differ widely; the change is alike in all of them, and its truth is a rate of 0.78.
+        rates = generator.beta(4, 1, 96)
+        proposed = np.full(96, 88.0)
+        golden = generator.binomial(88, rates).astype(float)
+        now = golden - generator.binomial(golden.astype(int), 0.025)
+        chosen = generator.choice(96, 24, replace=False)
+        subset = subset_rate(
+            (golden.tolist(), proposed.tolist()),
+            (golden[chosen].tolist(), proposed[chosen].tolist()),
+            (now[chosen].tolist(), proposed[chosen].tolist()),
+            0.025,
+        )
+        own = rate_interval(now[chosen].tolist(), proposed[chosen].tolist(), 0.025)
+        assert subset is not None
+        assert own is not None
+        missed += not subset.low <= 0.8 * 0.975 <= subset.high
+        narrower += subset.high - subset.low < own.high - own.low
+    # Both sides together miss in 5 %, 20 of 400.
+    assert missed <= 38
+    assert narrower > 390
 
 
 def test_interval_covers_the_truth() -> None:

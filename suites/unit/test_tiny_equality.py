@@ -12,7 +12,7 @@ from harness.baseline.store import find_golden, load_golden
 from harness.check import prepare
 from harness.engines.base import Progress
 from harness.engines.reference.batched import batched
-from harness.engines.reference.engine import LoadedPair, load
+from harness.engines.reference.loaded import LoadedPair, load
 from harness.engines.reference.rounds import Limits
 from harness.engines.reference.sequential import sequential
 from harness.engines.reference.threads import suitable_threads

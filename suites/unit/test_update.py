@@ -47,7 +47,7 @@ def test_a_golden_that_differs_is_recorded_with_the_reason(pairs: Path, pytester
     before = load_golden(_golden(pairs)).document
     out = pytester.path / "results.json"
     result = pytester.runpytest_inprocess(*UPDATE, pairs, "-rs", "--acceptance-json", out)
-    result.assert_outcomes(skipped=5)
+    result.assert_outcomes(skipped=7)
     result.stdout.fnmatch_lines(
         [
             "*= golden baselines =*",
@@ -64,14 +64,14 @@ def test_a_golden_that_differs_is_recorded_with_the_reason(pairs: Path, pytester
     (done,) = body["updates"].values()
     assert (done["done"], done["before"], done["changed"]) == ("recorded", before.totals.rate, 6)
     assert body["pairs"] == {}
-    pytester.runpytest_inprocess(*ARGUMENTS, pairs).assert_outcomes(passed=5)
+    pytester.runpytest_inprocess(*ARGUMENTS, pairs).assert_outcomes(passed=6, skipped=1)
 
 
 def test_a_golden_that_is_as_it_was_recorded_is_left_byte_for_byte(pairs: Path, pytester: pytest.Pytester) -> None:
     before = _snapshot(pairs)
     times = {file: file.stat().st_mtime_ns for file in _golden(pairs).parent.iterdir()}
     result = pytester.runpytest_inprocess(*UPDATE, pairs)
-    result.assert_outcomes(passed=5)
+    result.assert_outcomes(passed=6, skipped=1)
     result.stdout.fnmatch_lines(["random  unchanged * 8.6% -> 8.6% * 0  *", "random  pass *"])
     result.stdout.no_fnmatch_line("next: *")
     assert _snapshot(pairs) == before
@@ -95,20 +95,20 @@ def test_what_a_passing_check_does_not_decide_on_is_recorded_too(
         file.write_text(file.read_text().replace("max_new_tokens = 24", "max_new_tokens = 20"))
     changed = {"a file": 0, "the floor": 0, "the prompts": 1, "the settings": 6}[change]
     result = pytester.runpytest_inprocess(*UPDATE, pairs)
-    result.assert_outcomes(skipped=5)
+    result.assert_outcomes(skipped=7)
     result.stdout.fnmatch_lines([f"random  recorded * {changed}  *"])
-    pytester.runpytest_inprocess(*ARGUMENTS, pairs).assert_outcomes(passed=5)
+    pytester.runpytest_inprocess(*ARGUMENTS, pairs).assert_outcomes(passed=6, skipped=1)
 
 
 def test_a_missing_golden_is_recorded_only_when_asked_for(pairs: Path, pytester: pytest.Pytester) -> None:
     shutil.rmtree(pairs / "golden")
     result = pytester.runpytest_inprocess(*ARGUMENTS, pairs)
-    result.assert_outcomes(failed=5)
+    result.assert_outcomes(failed=7)
     assert "the pair has no golden" in result.stdout.str()
     assert not (pairs / "golden").exists()
     # Nothing is replaced, so that no reason is needed.
     result = pytester.runpytest_inprocess(*ARGUMENTS, pairs, "--acceptance-update")
-    result.assert_outcomes(skipped=5)
+    result.assert_outcomes(skipped=7)
     result.stdout.fnmatch_lines(["random  recorded * n/a -> 8.6% * 6  *"])
     assert load_golden(_golden(pairs)).document.reason == "first record"
 
@@ -163,7 +163,7 @@ def test_nothing_is_written_for_pairs_deselected_or_skipped(pairs: Path, pyteste
     before = _snapshot(pairs)
     pytester.makepyfile("def test_other():\n    pass\n")
     result = pytester.runpytest_inprocess(*UPDATE, "-k", "test_other")
-    result.assert_outcomes(passed=1, deselected=5)
+    result.assert_outcomes(passed=1, deselected=7)
     result.stdout.fnmatch_lines(["no golden was updated: no test of a pair file ran"])
     pytester.makeconftest(
         """
@@ -174,7 +174,7 @@ def test_nothing_is_written_for_pairs_deselected_or_skipped(pairs: Path, pyteste
                 item.add_marker(pytest.mark.skip("not here"))
         """
     )
-    pytester.runpytest_inprocess(*UPDATE).assert_outcomes(skipped=6)
+    pytester.runpytest_inprocess(*UPDATE).assert_outcomes(skipped=8)
     assert _snapshot(pairs) == before
 
 
@@ -196,7 +196,7 @@ def test_a_refusal_fails_the_pair_and_leaves_its_golden(pairs: Path, pytester: p
     file.write_text(file.read_text().replace("floor = 0.0", "floor = 0.9"))
     before = _snapshot(pairs)
     result = pytester.runpytest_inprocess(*UPDATE, pairs)
-    result.assert_outcomes(failed=5)
+    result.assert_outcomes(failed=7)
     result.stdout.fnmatch_lines(["*below the floor*", "random  refused * 8.6% -> n/a * n/a  *"])
     assert "Traceback" not in result.stdout.str()
     assert _snapshot(pairs) == before
@@ -210,7 +210,7 @@ def test_an_unreadable_golden_is_refused_and_left(pairs: Path, pytester: pytest.
     _golden(pairs).write_text("{broken")
     before = _snapshot(pairs)
     result = pytester.runpytest_inprocess(*UPDATE, pairs)
-    result.assert_outcomes(failed=5)
+    result.assert_outcomes(failed=7)
     result.stdout.fnmatch_lines(["*not valid JSON*", "random  refused *"])
     assert _snapshot(pairs) == before
 
@@ -220,12 +220,12 @@ def test_a_lower_floor_is_recorded_with_the_reason_only(pairs: Path, pytester: p
     result = pytester.runpytest_inprocess(*ARGUMENTS, pairs, "--acceptance-update")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert load_golden(_golden(pairs)).document.floor == 0.05
-    pytester.runpytest_inprocess(*UPDATE, pairs).assert_outcomes(skipped=5)
+    pytester.runpytest_inprocess(*UPDATE, pairs).assert_outcomes(skipped=7)
     document = load_golden(_golden(pairs)).document
     assert (document.floor, document.history[-1].floor) == (0.0, 0.05)
 
 
 def test_one_record_a_pair(pairs: Path, pytester: pytest.Pytester) -> None:
     _break_wiring(pairs)
-    pytester.runpytest_inprocess(*UPDATE, pairs).assert_outcomes(skipped=5)
+    pytester.runpytest_inprocess(*UPDATE, pairs).assert_outcomes(skipped=7)
     assert len(load_golden(_golden(pairs)).document.history) == 1

@@ -1,97 +1,25 @@
-"""The reference engine: loads a pair, decodes or replays it, and measures its own rounding noise."""
+"""The reference engine: decodes or replays a pair, and gives what a golden of it is made of."""
 
 from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import transformers
 
-from harness.engines.base import Progress, Texts
+from harness.engines.base import Progress, Recording, Texts
 from harness.engines.reference.batched import batched
-from harness.engines.reference.greedy import greedy_texts
-from harness.engines.reference.replay import replay
-from harness.engines.reference.rounds import Limits
+from harness.engines.reference.loaded import load
+from harness.engines.reference.noise import measure_noise
 from harness.engines.reference.sequential import sequential
 from harness.engines.reference.threads import suitable_threads
-from harness.errors import InputError
-from harness.models.draft import Eagle3Draft
-from harness.models.draft_weights import load_draft
-from harness.models.precision import DTYPES
-from harness.models.target import Target, load_target
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
 from harness.record import PromptRecord, Run
 
-__all__ = ["LoadedPair", "ReferenceEngine", "limits_of", "load"]
-
-
-def limits_of(pair: Pair) -> Limits:
-    """Return what ends a pair's continuations."""
-    decode = pair.settings.decode
-    return Limits(decode.max_new_tokens, decode.num_steps, pair.target.eos_ids)
-
-
-class LoadedPair:
-    """A pair's models in memory.
-
-    Args:
-        pair: The pair.
-        target: Its target.
-        draft: Its draft.
-    """
-
-    def __init__(self, pair: Pair, target: Target, draft: Eagle3Draft) -> None:
-        self.pair = pair
-        self.target = target
-        self.draft = draft
-        self.limits = limits_of(pair)
-
-    def texts(self, prompts: Sequence[Prompt], progress: Progress) -> list[tuple[int, ...]]:
-        """Decode the prompts greedily, without speculation."""
-        progress.begin("greedy decoding", len(prompts))
-        return greedy_texts(self.target, [prompt.ids for prompt in prompts], self.limits, progress.advance)
-
-    def replay(
-        self, prompts: Sequence[Prompt], texts: Sequence[tuple[int, ...]], progress: Progress, what: str = "replay"
-    ) -> list[PromptRecord]:
-        """Replay known texts."""
-        progress.begin(what, len(prompts))
-        return replay(
-            self.target, self.draft, self.pair.boundaries, prompts, texts, self.limits, advance=progress.advance
-        )
-
-
-def load(pair: Pair) -> LoadedPair:
-    """Load a pair's models.
-
-    Raises:
-        InputError: A checkpoint cannot be used as it stands, or the device is not there.
-    """
-    engine = pair.settings.engine
-    dtype = DTYPES[engine.dtype]
-    try:
-        # Read back: the meta device holds no values.
-        torch.zeros(1, device=engine.device).item()
-    except Exception as error:  # noqa: BLE001 - each backend fails in its own way where it is not there
-        raise InputError(
-            "the device is not available",
-            file=pair.file,
-            key="engine.device or --device",
-            found=f"{engine.device or 'nothing'}: {error}",
-            expected="cpu, or cuda where torch sees a GPU",
-        ) from None
-    target = load_target(pair.target, dtype=dtype, device=engine.device)
-    draft = load_draft(
-        pair.draft,
-        num_boundaries=len(pair.boundaries),
-        target_embedding=target.embedding,
-        dtype=dtype,
-        device=engine.device,
-    )
-    return LoadedPair(pair, target, draft)
+__all__ = ["ReferenceEngine", "as_run", "shifted"]
 
 
 class ReferenceEngine:
@@ -111,6 +39,27 @@ class ReferenceEngine:
             records = self._records(pair, prompts, texts, progress)
         return as_run(pair, records, f"reference:{self.mode}", time.perf_counter() - start)
 
+    def record(
+        self,
+        pair: Pair,
+        prompts: Sequence[Prompt],
+        require_worthy: Callable[[Sequence[PromptRecord]], None],
+        progress: Progress,
+    ) -> Recording:
+        """Measure what a golden is made of; see `harness.engines.base.Recorder`."""
+        start = time.perf_counter()
+        with suitable_threads(pair):
+            loaded = load(pair)
+            texts = loaded.texts(prompts, progress)
+            records = loaded.replay(prompts, texts, progress)
+            require_worthy(records)
+            noise = measure_noise(loaded, prompts, texts, records, progress)
+            wires = shifted(pair)
+            moved = loaded.replay(prompts, texts, progress, wires)
+        seconds = time.perf_counter() - start
+        name = f"reference:{self.mode}"
+        return Recording(as_run(pair, records, name, seconds), noise, as_run(pair, moved, name, seconds), wires)
+
     def _records(
         self, pair: Pair, prompts: Sequence[Prompt], texts: Texts | None, progress: Progress
     ) -> list[PromptRecord]:
@@ -123,7 +72,18 @@ class ReferenceEngine:
             return loaded.replay(prompts, known, progress)
         decode = sequential if self.mode == "sequential" else batched
         progress.begin("speculative decoding", len(prompts))
-        return decode(loaded.target, loaded.draft, pair.boundaries, prompts, loaded.limits, advance=progress.advance)
+        records = decode(loaded.target, loaded.draft, pair.boundaries, prompts, loaded.limits, advance=progress.advance)
+        if texts is None:
+            return records
+        return loaded.judge_output(records, prompts, [loaded.limits.cut(texts[prompt.id]) for prompt in prompts])
+
+
+def shifted(pair: Pair) -> tuple[int, ...]:
+    """Return the pair's boundaries moved by one: up, or down where the highest is the target's last."""
+    step = 1 if max(pair.boundaries) < pair.target.num_layers else -1
+    moved = tuple(boundary + step for boundary in pair.boundaries)
+    # With the embedding and the last both captured neither way is open to all: those at the end stay.
+    return tuple(min(max(boundary, 0), pair.target.num_layers) for boundary in moved)
 
 
 def as_run(pair: Pair, records: Sequence[PromptRecord], engine: str, seconds: float) -> Run:

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from harness.engines.base import Progress
-from harness.engines.reference.engine import LoadedPair
+from harness.engines.base import NoiseSample, Progress
+from harness.engines.reference.loaded import LoadedPair
 from harness.engines.reference.replay import StateFilter, replay
 from harness.models.target import Target
 from harness.pair.prompts import Prompt
 from harness.record import PromptRecord, changed_blocks
 
-__all__ = ["NoiseSample", "measure_noise"]
+__all__ = ["measure_noise"]
 
 # Kernels of one dtype differ by a few units in the last place in each of the target's layers; 64 of them on the
 # captured state is generous, and far below what any wrong wire does.
@@ -31,23 +30,6 @@ _SEEDS = (1, 2, 3)
 # Least noise allowed for, in nats: a kernel's systematic rounding can move every position the same way.
 _LEAST_LIKELIHOOD = {"float64": 1e-9, "float32": 1e-5, "float16": 1e-3, "bfloat16": 1e-3}
 _LARGEST_COPY = 1_000_000_000
-
-
-@dataclass(frozen=True)
-class NoiseSample:
-    """What the disturbed copies of one dtype changed.
-
-    Attributes:
-        blocks: Blocks of k neighbouring positions compared, over all copies.
-        changed: Blocks that held a chain that changed.
-        likelihood: Three times the greatest change of the mean log-probability, in nats.
-        how: The copies in words.
-    """
-
-    blocks: int
-    changed: int
-    likelihood: float
-    how: str
 
 
 def measure_noise(

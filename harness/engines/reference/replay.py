@@ -8,21 +8,24 @@ and walking the text over the chains found gives the rounds of the sequential de
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from harness.engines.reference.batches import batches, pad
+from harness.engines.reference.agreement import forward_texts, text_batches
 from harness.engines.reference.rounds import Limits, walk
+from harness.facts.stages import POSITIONS, WIDTH, sample_positions
 from harness.models.chains import ParallelChains
 from harness.models.draft import Eagle3Draft
 from harness.models.precision import norm_dtype
+from harness.models.sketch import BoundarySketches, sketch, sketch_parts
 from harness.models.target import Target
 from harness.pair.prompts import Prompt
-from harness.record import PromptRecord, TargetCheck, histogram_of
+from harness.record import PromptRecord, histogram_of
 
-__all__ = ["replay", "teacher_forced"]
+__all__ = ["StateFilter", "replay"]
 
 # A function over concatenated states [B, T, boundaries * H], applied between capture and draft.
 StateFilter = Callable[[Tensor], Tensor]
@@ -59,18 +62,31 @@ def replay(
     """
     records: list[PromptRecord | None] = [None] * len(prompts)
     inverse = draft.from_target()
-    lengths = [len(prompt.ids) + len(text) for prompt, text in zip(prompts, texts, strict=True)]
-    longest = max(len(text) for text in texts)
-    for rows in batches(lengths, (longest + 64) * target.spec.vocab_size, max_rows):
+    for rows in text_batches(target, prompts, texts, max_rows):
         batch = [prompts[row] for row in rows]
         known = [texts[row] for row in rows]
-        with target.capture(boundaries) as capture:
-            checks, ids = _forward_texts(target, batch, known)
+        samples = _samples(batch, known, limits).to(target.device)
+        with (
+            target.capture(boundaries) as capture,
+            BoundarySketches(target.model, target.spec.num_layers, samples) as seen,
+        ):
+            checks, ids = forward_texts(target, batch, known)
             states = capture.concatenated()
         if state_filter is not None:
             states = state_filter(states)
         tables = _run_draft(draft, inverse, ids, states, batch, known, limits)
-        for row, prompt, text, check, table in zip(rows, batch, known, checks, tables, strict=True):
+        sketches = torch.cat(
+            (
+                seen.stacked(),
+                sketch_parts(states, samples, len(boundaries)),
+                _fused(draft, states, samples)[:, :, None],
+                tables.sketches,
+            ),
+            dim=2,
+        )
+        for row, prompt, text, check, table, sketch_row in zip(
+            rows, batch, known, checks, tables.rows, sketches.cpu().numpy().astype(np.float32), strict=True
+        ):
             counter = walk(text, table[0], limits)
             records[row] = PromptRecord(
                 id=prompt.id,
@@ -85,37 +101,44 @@ def replay(
                 logprobs=table[1],
                 hits=table[2],
                 target=check,
+                # A text in which no round could start has no position to sample.
+                sketches=sketch_row if limits.starts(text) else np.full_like(sketch_row, np.nan),
             )
         advance(len(rows))
     return [record for record in records if record is not None]
 
 
-def _forward_texts(
-    target: Target, prompts: list[Prompt], texts: list[tuple[int, ...]]
-) -> tuple[list[TargetCheck], Tensor]:
-    """Run the target over prompts and texts.
+def _samples(prompts: Sequence[Prompt], texts: Sequence[tuple[int, ...]], limits: Limits) -> Tensor:
+    """Return the positions that are sketched, int64 [B, POSITIONS]."""
+    return torch.tensor(
+        [
+            [len(prompt.ids) - 1 + start for start in sample_positions(max(1, limits.starts(text)))]
+            for prompt, text in zip(prompts, texts, strict=True)
+        ]
+    )
 
-    Returns:
-        Its agreement with each text, and the ids [B, T+1] whose first T positions it ran on.
-    """
-    # Right padding needs no mask: no real position ever sees what stands to its right.
-    ids = pad([[*prompt.ids, *text] for prompt, text in zip(prompts, texts, strict=True)], target.device)
-    length = ids.shape[1] - 1
-    first = min(len(prompt.ids) for prompt in prompts) - 1
-    logits = target.forward(ids[:, :-1], keep=length - first)
-    highest, argmax = logits.max(-1)
-    gaps = highest - torch.gather(logits, 2, ids[:, first + 1 :, None])[..., 0]
-    agrees = (argmax == ids[:, first + 1 :]).cpu().numpy()
-    gaps_array = gaps.float().cpu().numpy()
-    checks = []
-    for row, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
-        where = slice(len(prompt.ids) - 1 - first, len(prompt.ids) - 1 - first + len(text))
-        agree = agrees[row, where]
-        checks.append(TargetCheck(agree, np.where(agree, np.float32(0), gaps_array[row, where])))
-    return checks, ids
+
+def _fused(draft: Eagle3Draft, states: Tensor, samples: Tensor) -> Tensor:
+    """Return the sketches of what `fc` makes of the states, float32 [B, POSITIONS, WIDTH]."""
+    chosen = torch.gather(states.to(draft.dtype), 1, samples[..., None].expand(-1, -1, states.shape[-1]))
+    everything = torch.arange(samples.shape[1], device=samples.device).expand_as(samples)
+    return sketch(draft.fuse(chosen), everything)
 
 
 _Table = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """What the draft did on a batch.
+
+    Attributes:
+        rows: For each prompt its proposals, log-probabilities and hits, each [n, k].
+        sketches: Of each step's logits at the sampled positions, float32 [B, POSITIONS, k, WIDTH].
+    """
+
+    rows: list[_Table]
+    sketches: Tensor
 
 
 def _run_draft(
@@ -126,37 +149,37 @@ def _run_draft(
     prompts: list[Prompt],
     texts: list[tuple[int, ...]],
     limits: Limits,
-) -> list[_Table]:
-    """Run the draft at every position at which a round could start.
-
-    Returns:
-        For each prompt its proposals, log-probabilities and hits, each [n, k].
-    """
+) -> _Tables:
+    """Run the draft at every position at which a round could start."""
     steps = limits.num_steps
     counts = [limits.starts(text) for text in texts]
     width = max(counts)
-    empty = (np.zeros((0, steps), np.int64), np.zeros((0, steps), np.float32), np.zeros((0, steps), np.int8))
     if width == 0:
-        return [empty for _ in prompts]
+        empty = (np.zeros((0, steps), np.int64), np.zeros((0, steps), np.float32), np.zeros((0, steps), np.int8))
+        return _Tables(
+            [empty for _ in prompts],
+            torch.zeros(len(prompts), POSITIONS, steps, WIDTH, device=ids.device, dtype=norm_dtype(draft.dtype)),
+        )
     offsets = torch.arange(width, device=ids.device)
     first = torch.tensor([len(prompt.ids) - 1 for prompt in prompts], device=ids.device)
     last = torch.tensor([max(count - 1, 0) for count in counts], device=ids.device)
     starts = first[:, None] + torch.minimum(offsets, last[:, None])
     chains = ParallelChains(draft, ids[:, 1:], states.to(draft.dtype), starts)
     first_step = chains.only(offsets.expand(len(prompts), -1))
-    forced, logprobs, hits = teacher_forced(draft, chains, inverse, ids, starts, steps)
-    proposed = _free(draft, first_step, forced, ids, starts).cpu().numpy()
-    tables = []
+    samples = torch.tensor([sample_positions(max(1, count)) for count in counts], device=ids.device)
+    forced = _teacher_forced(draft, chains, inverse, ids, starts, samples, steps)
+    proposed = _free(draft, first_step, forced.argmaxes, ids, starts).cpu().numpy()
+    rows = []
     for row, (text, count) in enumerate(zip(texts, counts, strict=True)):
         known = np.arange(count)[:, None] + 1 + np.arange(steps) < len(text)
-        tables.append(
+        rows.append(
             (
                 proposed[row, :count],
-                np.where(known, logprobs[row, :count], np.float32("nan")),
-                np.where(known, hits[row, :count], np.int8(-1)).astype(np.int8),
+                np.where(known, forced.logprobs[row, :count], np.float32("nan")),
+                np.where(known, forced.hits[row, :count], np.int8(-1)).astype(np.int8),
             )
         )
-    return tables
+    return _Tables(rows, forced.sketches)
 
 
 def _free(draft: Eagle3Draft, chains: ParallelChains, forced: Tensor, ids: Tensor, starts: Tensor) -> Tensor:
@@ -193,9 +216,32 @@ def _known(ids: Tensor, positions: Tensor) -> Tensor:
     return torch.gather(ids, 1, positions.clamp(max=ids.shape[1] - 1))
 
 
-def teacher_forced(
-    draft: Eagle3Draft, chains: ParallelChains, inverse: Tensor, ids: Tensor, starts: Tensor, steps: int
-) -> tuple[Tensor, np.ndarray, np.ndarray]:
+@dataclass(frozen=True)
+class _Forced:
+    """The draft with the known tokens as inputs of steps 1 and later.
+
+    Attributes:
+        argmaxes: Of each step, target ids, int64 [B, n, k].
+        logprobs: Of the known tokens, float32 [B, n, k]; NaN outside the draft's vocabulary.
+        hits: Whether the argmax is the known token, int8 [B, n, k].
+        sketches: Of the logits at the sampled chains, float32 [B, POSITIONS, k, WIDTH].
+    """
+
+    argmaxes: Tensor
+    logprobs: np.ndarray
+    hits: np.ndarray
+    sketches: Tensor
+
+
+def _teacher_forced(
+    draft: Eagle3Draft,
+    chains: ParallelChains,
+    inverse: Tensor,
+    ids: Tensor,
+    starts: Tensor,
+    samples: Tensor,
+    steps: int,
+) -> _Forced:
     """Run the draft with the known tokens as inputs of steps 1 and later.
 
     Args:
@@ -204,17 +250,17 @@ def teacher_forced(
         inverse: int64 [vocab]: the draft id of each target id, -1 where there is none.
         ids: int64 [B, T+1]: prompts and texts.
         starts: int64 [B, n]: positions of step 0.
+        samples: int64 [B, POSITIONS]: which of the n chains are sketched.
         steps: Chain length k.
 
     Returns:
-        The argmax of each step, target ids, int64 [B, n, k]; log-probabilities of the known tokens, float32 [B, n, k]
-        (NaN outside the draft's vocabulary); hits, int8 [B, n, k]. Entries whose known token lies past the end of `ids`
-        are meaningless.
+        Entries whose known token lies past the end of `ids` are meaningless.
     """
-    argmaxes, logprobs, hits = [], [], []
+    argmaxes, logprobs, hits, sketches = [], [], [], []
     for step in range(steps):
         hidden = chains.hidden if step == 0 else chains.step(_known(ids, starts + 1 + step))
         logits = draft.logits(hidden)
+        sketches.append(sketch(logits, samples))
         known = inverse[_known(ids, starts + 2 + step)]
         scores = torch.log_softmax(logits, dim=-1, dtype=norm_dtype(logits.dtype))
         logprob = torch.gather(scores, 2, known.clamp(min=0)[..., None])[..., 0]
@@ -224,5 +270,9 @@ def teacher_forced(
         argmax = logits.argmax(-1)
         argmaxes.append(draft.to_target(argmax))
         hits.append((argmax == known).to(torch.int8))
-    stacked = [torch.stack(parts, dim=-1) for parts in (argmaxes, logprobs, hits)]
-    return stacked[0], stacked[1].cpu().numpy(), stacked[2].cpu().numpy()
+    return _Forced(
+        torch.stack(argmaxes, dim=-1),
+        torch.stack(logprobs, dim=-1).cpu().numpy(),
+        torch.stack(hits, dim=-1).cpu().numpy(),
+        torch.stack(sketches, dim=2),
+    )

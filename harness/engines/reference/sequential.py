@@ -146,4 +146,5 @@ def to_record(prompt: Prompt, decoded: Decoded) -> PromptRecord:
         rounds=tuple(counter.rounds),
         histogram=histogram_of(counter.rounds, counter.limits.num_steps),
         eos_round=counter.eos_round,
+        chains=tuple(decoded.chains),
     )

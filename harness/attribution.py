@@ -1,0 +1,78 @@
+"""Attribution: the first stage at which a run parts from its golden, from what all detectors found.
+
+Each stage is only named when all before it agree, so that what is named is where the fault lies and not where it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.detectors.base import Context, Finding, State
+from harness.detectors.stages import describe
+
+__all__ = ["Attribution", "attribute"]
+
+_FOUND = (State.CHANGED, State.REGRESSION)
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """Where a run parts from its golden.
+
+    Attributes:
+        stage: `target`, `embedding`, `boundary k`, `concat`, `fc`, `step s`, `vocabulary map` or `verification`.
+        message: The stage in words.
+    """
+
+    stage: str
+    message: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object printed by `--json`."""
+        return {"stage": self.stage, "message": self.message}
+
+
+def attribute(context: Context, findings: Mapping[str, Finding]) -> Attribution | None:
+    """Return the first stage that differs; `None` where nothing does or the engine cannot know."""
+    broken = _verification(context, findings)
+    if broken is not None:
+        return broken
+    stages = findings["stages"]
+    first = stages.figures.get("first")
+    if first is not None:
+        kind = str(first).partition(" ")[0]
+        stage = {"slot": "concat"}.get(kind, "embedding" if first == "boundary 0" else str(first))
+        return Attribution(stage, describe(context, str(first)))
+    if findings["target"].state in _FOUND:
+        return Attribution("target", "the target's own choice of tokens, though its sampled states agree")
+    if stages.state is State.PASS and findings["proposals"].state in _FOUND:
+        return Attribution(
+            "vocabulary map", "the draft's logits agree and its proposals do not: d2t maps them otherwise"
+        )
+    return None
+
+
+def _verification(context: Context, findings: Mapping[str, Finding]) -> Attribution | None:
+    """Name verification where tokens were put out that the target does not choose, or rounds counted another prefix."""
+    if findings["lossless"].state is State.REGRESSION:
+        return Attribution("verification", "tokens are put out that the target does not choose")
+    for record in context.run.records:
+        if record.chains is None or record.rounds is None:
+            continue
+        position = 0
+        for chain, accepted in zip(record.chains, record.rounds, strict=False):
+            following = record.output_ids[position + 1 : position + 1 + len(chain)]
+            agreeing = next(
+                (index for index, (ours, text) in enumerate(zip(chain, following, strict=False)) if ours != text),
+                min(len(chain), len(following)),
+            )
+            if accepted < agreeing:
+                return Attribution(
+                    "verification",
+                    f"in {record.id!r} a round at position {position} accepts {accepted} tokens of a chain whose first "
+                    f"{agreeing} are the text's",
+                )
+            position += accepted + 1
+    return None

@@ -1,0 +1,47 @@
+"""Lossless: whether what speculation put out is what the target alone would have chosen."""
+
+from __future__ import annotations
+
+from harness.detectors.base import Context, Finding, State
+from harness.detectors.target import NEAR_TIE
+
+__all__ = ["detect"]
+
+
+def detect(context: Context) -> Finding:
+    """Look at every token that a decoding engine put out: the target must choose it, but for near-ties.
+
+    A target that decodes the same prompt differently when it is asked twice without speculation is no witness: there
+    nothing is said.
+    """
+    known = [(record, record.own) for record in context.run.records if record.own is not None]
+    if not known:
+        return Finding(State.NOT_APPLICABLE, "this engine puts out no text of its own")
+    tolerance = NEAR_TIE[context.run.dtype]
+    total = sum(len(check.agrees) for _, check in known)
+    if total == 0:
+        return Finding(State.NOT_MEASURED, "nothing was put out")
+    wrong = [(record, check, ~check.agrees & ~(check.gaps <= tolerance)) for record, check in known]
+    broken = [(record, check, where) for record, check, where in wrong if where.any()]
+    wavering = [record.id for record, _, _ in broken if record.deterministic is False]
+    figures = {
+        "tokens": total,
+        "wrong": int(sum(where.sum() for _, _, where in broken)),
+        "near_ties": int(sum((~check.agrees & ~where).sum() for _, check, where in wrong)),
+        "prompts": len(broken),
+        "not_deterministic": wavering,
+        "tolerance": tolerance,
+    }
+    if not broken:
+        return Finding(State.PASS, f"the target chooses all {total} tokens that were put out", figures)
+    if len(wavering) == len(broken):
+        text = f"the target does not agree with itself without speculation, in {len(wavering)} prompts: nothing is said"
+        return Finding(State.NOT_MEASURED, text, figures)
+    record, check, where = next(row for row in broken if row[0].id not in wavering)
+    position = int(where.argmax())
+    text = (
+        f"{figures['wrong']} of {total} tokens are not the target's choice, in {len(broken)} prompts; first in "
+        f"{record.id!r}: token {record.output_ids[position]} at position {position}, {check.gaps[position]:.2f} below "
+        "the highest logit"
+    )
+    return Finding(State.REGRESSION, text, figures)

@@ -1,0 +1,125 @@
+"""Stages: which of the stages between the target's embedding and the draft's logits is the first to differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.detectors.base import Context, Finding, State
+from harness.facts.stages import stage_names
+
+__all__ = ["StageDifference", "compare_stages", "detect"]
+
+# Greatest relative difference of a sketch that rounding makes, by the coarser dtype of golden and run.
+# float32 kernels differ by 1e-6 to 1e-4 after all layers; a model in bfloat16 by some per cent.
+TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "float16": 3e-2, "bfloat16": 2e-1}
+# A stage differs where more of its positions lie beyond the tolerance than chance near-ties in routing could bring.
+_LEAST_SHARE = 0.02
+
+
+@dataclass(frozen=True)
+class StageDifference:
+    """One stage beside the golden's.
+
+    Attributes:
+        name: The stage.
+        share: Of the sampled positions whose sketch differs beyond the tolerance.
+        typical: Median relative difference.
+    """
+
+    name: str
+    share: float
+    typical: float
+
+
+def detect(context: Context) -> Finding:
+    """Compare the sketches of every stage with the golden's, in order."""
+    found = compare_stages(context)
+    if found is None:
+        return Finding(State.NOT_APPLICABLE, "this engine or golden has no sketches of the stages")
+    tolerance = _tolerance(context)
+    first = next((stage for stage in found if stage.share > _LEAST_SHARE), None)
+    figures = {
+        "first": None if first is None else first.name,
+        "tolerance": tolerance,
+        "stages": {stage.name: {"share": stage.share, "typical": stage.typical} for stage in found},
+    }
+    if first is None:
+        worst = max(found, key=lambda stage: stage.typical)
+        return Finding(State.PASS, f"all {len(found)} agree, to {max(worst.typical, 0.0):.1e}", figures)
+    text = f"first that differs, at {first.share:.0%} of the sampled positions: {describe(context, first.name)}"
+    return Finding(State.CHANGED, text, figures)
+
+
+def compare_stages(context: Context) -> list[StageDifference] | None:
+    """Return every stage beside the golden's, in order; `None` where either has none."""
+    pairs = _sketches(context)
+    if pairs is None:
+        return None
+    ours, golden = pairs
+    document = context.golden.document
+    names = stage_names(document.target.num_layers, len(document.wiring.boundaries), int(document.decode["num_steps"]))
+    relative = _relative(ours, golden)
+    tolerance = _tolerance(context)
+    return [
+        StageDifference(name, float((column > tolerance).mean()), float(np.median(column)))
+        for name, column in zip(names, relative.T, strict=True)
+    ]
+
+
+def describe(context: Context, stage: str) -> str:
+    """Return a stage in words; of the concatenation, which boundary each slot that differs was given."""
+    kind, _, number = stage.partition(" ")
+    if kind == "boundary":
+        return "embedding" if number == "0" else f"boundary {number}, after decoder block {int(number) - 1}"
+    if kind != "slot":
+        return stage
+    slots = []
+    for slot, expected in enumerate(context.golden.document.wiring.boundaries):
+        served = _served(context, slot)
+        if served != expected:
+            given = "no boundary of the target" if served is None else f"boundary {served}"
+            slots.append(f"slot {slot}: {given} served, boundary {expected} expected")
+    return f"concat, {'; '.join(slots)}" if slots else f"concat, slot {number}"
+
+
+def _served(context: Context, slot: int) -> int | None:
+    """Return which boundary a slot holds, by the golden's sketches of all boundaries."""
+    pairs = _sketches(context)
+    assert pairs is not None
+    ours, golden = pairs
+    boundaries = context.golden.document.target.num_layers + 1
+    column = ours[:, boundaries + slot]
+    typical = [
+        float(np.median(_relative(column[:, None], golden[:, boundary][:, None]))) for boundary in range(boundaries)
+    ]
+    best = int(np.argmin(typical))
+    return best if typical[best] <= _tolerance(context) else None
+
+
+def _sketches(context: Context) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Return the run's and the golden's sketches, each [positions, stages, WIDTH], without those never taken."""
+    rows = [
+        (record.sketches, tensors.sketches)
+        for record, _, tensors in context.pairs()
+        if record.sketches is not None and tensors.sketches is not None
+    ]
+    if not rows or any(ours.shape != golden.shape for ours, golden in rows):
+        return None
+    ours, golden = (np.concatenate(side).astype(np.float64) for side in zip(*rows, strict=True))
+    known = ~np.isnan(golden).any(axis=(1, 2))
+    return (ours[known], golden[known]) if known.any() else None
+
+
+def _relative(ours: NDArray[np.float64], golden: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return each sketch's difference by the golden's length, [positions, stages]; infinite for what is no number."""
+    length = np.maximum(np.linalg.norm(golden, axis=-1), 1e-12)
+    difference = np.linalg.norm(ours - golden, axis=-1) / length
+    result: NDArray[np.float64] = np.nan_to_num(difference, nan=np.inf)
+    return result
+
+
+def _tolerance(context: Context) -> float:
+    return max(TOLERANCE[context.run.dtype], TOLERANCE[context.golden.document.dtype])
