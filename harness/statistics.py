@@ -163,7 +163,8 @@ def subset_rate(whole: Columns, before: Columns, after: Columns, alpha: float) -
     drop = first.influences - second.influences
     parts = [float(recorded.influences.var(ddof=1)) / everything, float(drop.var(ddof=1)) / count]
     together = sum(parts) - 2 * float(np.cov(first.influences, drop)[0, 1]) / everything
-    error = math.sqrt(max(together, parts[1]))
+    # Both shares come from samples of other sizes; what the run's own prompts vary by cannot be negative.
+    error = math.sqrt(max(together, parts[1] * (1 - count / everything)))
     spread = parts[0] ** 2 / (everything - 1) + parts[1] ** 2 / (count - 1)
     degrees = everything - 1 if spread == 0 else min(everything - 1, int(sum(parts) ** 2 / spread))
     half = _half_width(error, degrees + 1, alpha)
