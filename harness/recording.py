@@ -286,5 +286,6 @@ def _history(before: Golden | None) -> list[HistoryEntry]:
         rate=old.totals.rate,
         length=old.totals.length,
         prompts=old.totals.prompts,
+        standard_error=old.acceptance.errors["rate"],
     )
     return [*old.history, entry]

@@ -60,13 +60,18 @@ class Difference:
         """Return the object printed by `--json`."""
         return {
             "same": self.same,
-            "before": {"golden": str(self.before.file), "rate": self.before.document.totals.rate},
-            "after": {"golden": str(self.after.file), "rate": self.after.document.totals.rate},
+            "before": _rate(self.before),
+            "after": _rate(self.after),
             "settings": {name: list(values) for name, values in self.settings.items()},
             "removed": list(self.removed),
             "added": list(self.added),
             "prompts": [vars(prompt) for prompt in self.prompts],
         }
+
+
+def _rate(golden: Golden) -> dict[str, Any]:
+    recorded = golden.document.acceptance
+    return {"golden": str(golden.file), "rate": recorded.rate, "standard_error": recorded.errors["rate"]}
 
 
 def difference(before: Golden, after: Golden) -> Difference:

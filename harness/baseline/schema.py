@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
-from harness.acceptance import PromptCounts, broken_counts, measure_acceptance
+from harness.acceptance import Acceptance, PromptCounts, broken_counts, measure_acceptance
 from harness.pair.pairfile import DecodeSettings
 
 __all__ = [
@@ -165,6 +165,7 @@ class HistoryEntry(_Strict):
     rate: float
     length: float
     prompts: Count
+    standard_error: pydantic.NonNegativeFloat | None = None
 
 
 class GoldenDocument(_Strict):
@@ -195,6 +196,11 @@ class GoldenDocument(_Strict):
     tensors: str = pydantic.Field(pattern=r"^[0-9a-f]{64}\.safetensors$")
     history: list[HistoryEntry]
 
+    @property
+    def acceptance(self) -> Acceptance:
+        """What was recorded, with its standard errors."""
+        return measure_acceptance(prompt.counts() for prompt in self.prompts)
+
     @pydantic.field_validator("decode")
     @classmethod
     def _known_settings(cls, value: dict[str, Any]) -> dict[str, Any]:
@@ -218,7 +224,7 @@ class GoldenDocument(_Strict):
                 raise ValueError(
                     f"prompt {prompt.id!r} has {len(prompt.histogram)} entries in histogram, not {steps + 1}"
                 )
-        acceptance = measure_acceptance(prompt.counts() for prompt in self.prompts)
+        acceptance = self.acceptance
         for name in ("prompts", "rounds", "accepted", "proposed", "rate", "length"):
             stated, summed = getattr(self.totals, name), getattr(acceptance, name)
             if summed is None or abs(stated - summed) > 1e-9:

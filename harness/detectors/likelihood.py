@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from harness.detectors.base import Context, Finding, State
-from harness.statistics import paired_mean, ratio
+from harness.statistics import paired_mean
 
 __all__ = ["detect"]
 
@@ -25,7 +27,7 @@ def detect(context: Context) -> Finding:
     noise = context.noise
     figures = {
         "loss": overall.to_dict(),
-        "steps": _step_losses(rows),
+        "steps": _step_losses(rows, context.alpha),
         "positions": int(sum(np.isfinite(golden).sum() for _, golden in rows)),
         "prompts": overall.prompts,
         "noise_floor": None if noise is None else noise.likelihood,
@@ -58,7 +60,7 @@ def _losses(rows: list[tuple[np.ndarray, np.ndarray]], step: int | slice) -> tup
     return losses, counts
 
 
-def _step_losses(rows: list[tuple[np.ndarray, np.ndarray]]) -> list[float | None]:
-    """Return each step's mean loss."""
-    means = [ratio(*_losses(rows, step)) for step in range(rows[0][1].shape[1])]
-    return [None if mean is None else mean.estimate for mean in means]
+def _step_losses(rows: list[tuple[np.ndarray, np.ndarray]], alpha: float) -> list[dict[str, Any] | None]:
+    """Return each step's mean loss with its bounds; only that of all steps together decides."""
+    means = [paired_mean(*_losses(rows, step), alpha) for step in range(rows[0][1].shape[1])]
+    return [None if mean is None else mean.to_dict() for mean in means]

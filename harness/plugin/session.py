@@ -175,18 +175,19 @@ class Results:
 
 def summary_lines(rows: dict[str, dict[str, Any]]) -> Iterator[str]:
     """Yield the acceptance table, one line a pair."""
-    from harness.report.text import percent
+    from harness.report.text import with_error
 
     if not rows:
         return
     width = max(len(row["pair"]) for row in rows.values()) + 2
-    yield f"{'pair':<{width}}{'verdict':<14}{'rate':>7}{'length':>8}{'drop':>9}{'prompts':>9}{'rounds':>8}  engine"
+    yield f"{'pair':<{width}}{'verdict':<14}{'rate %':>10}{'length':>8}{'drop':>9}{'prompts':>9}{'rounds':>8}  engine"
     for row in rows.values():
         acceptance, drop, engine = row["acceptance"], row["drop"], row["engine"]
         length = "n/a" if acceptance["length"] is None else f"{acceptance['length']:.2f}"
+        rate = with_error(acceptance["rate"], acceptance["standard_errors"]["rate"])
         loss = "n/a" if drop is None else f"{drop['estimate']:+.4f}"
         yield (
-            f"{row['pair']:<{width}}{row['verdict']:<14}{percent(acceptance['rate']):>7}{length:>8}{loss:>9}"
+            f"{row['pair']:<{width}}{row['verdict']:<14}{rate:>10}{length:>8}{loss:>9}"
             f"{acceptance['prompts']:>9}{acceptance['rounds']:>8}"
             f"  {engine['name']} {engine['device']} {engine['dtype']}"
         )

@@ -13,6 +13,7 @@ import pytest
 from harness.plugin.session import checked, forget, pair_files, shown
 
 if TYPE_CHECKING:
+    from harness.acceptance import Acceptance
     from harness.baseline.store import Golden
     from harness.check import CheckResult
     from harness.pair.pair import Pair
@@ -30,8 +31,8 @@ class Update:
         pair: The pair's name.
         done: What was done; a refusal leaves whatever was there.
         golden: The golden; `None` where the pair has none.
-        before: The acceptance rate it held; `None` where there was none.
-        after: The rate it holds now; `None` where it was refused.
+        before: The acceptance it held; `None` where there was none.
+        after: The acceptance it holds now; `None` where it was refused.
         changed: Prompts measured differently, added ones and removed ones included; `None` where it was refused.
         error: Why it was refused.
     """
@@ -39,8 +40,8 @@ class Update:
     pair: str
     done: Literal["recorded", "unchanged", "refused"]
     golden: Path | None
-    before: float | None
-    after: float | None = None
+    before: Acceptance | None
+    after: Acceptance | None = None
     changed: int | None = None
     error: Exception | None = None
 
@@ -48,6 +49,8 @@ class Update:
         """Return the object written by `--acceptance-json`."""
         return vars(self) | {
             "golden": None if self.golden is None else str(self.golden),
+            "before": None if self.before is None else self.before.to_dict(),
+            "after": None if self.after is None else self.after.to_dict(),
             "error": None if self.error is None else str(self.error),
         }
 
@@ -132,13 +135,13 @@ class Updates:
             pair = prepare(file, engine=self.config.getoption("--acceptance-engine"))
             name, before = pair.name, _golden_before(pair)
             if before is not None and self._is_as_recorded(file):
-                rate = before.document.totals.rate
-                return Update(name, "unchanged", before.file, rate, rate, changed=0)
+                same = before.document.acceptance
+                return Update(name, "unchanged", before.file, same, same, changed=0)
             return self._record(pair, before)
         except Exception as error:  # noqa: BLE001 - kept, so that each of the pair's tests fails with it at once
             if before is None:
                 return Update(name, "refused", None, None, error=error)
-            return Update(name, "refused", before.file, before.document.totals.rate, error=error)
+            return Update(name, "refused", before.file, before.document.acceptance, error=error)
 
     def _is_as_recorded(self, file: Path) -> bool:
         from harness.errors import InputError
@@ -157,12 +160,12 @@ class Updates:
         after = load_golden(record(pair, reason=self._reason).file)
         # It was a comparison with the golden that has just been replaced.
         forget(self.config, pair.file)
-        rate = after.document.totals.rate
+        now = after.document.acceptance
         if before is None:
-            return Update(pair.name, "recorded", after.file, None, rate, len(after.document.prompts))
+            return Update(pair.name, "recorded", after.file, None, now, len(after.document.prompts))
         differs = difference(before, after)
         changed = len(differs.prompts) + len(differs.removed) + len(differs.added)
-        return Update(pair.name, "recorded", after.file, before.document.totals.rate, rate, changed)
+        return Update(pair.name, "recorded", after.file, before.document.acceptance, now, changed)
 
     def pytest_sessionfinish(self) -> None:
         """Hand over what `--acceptance-json` writes."""
@@ -181,15 +184,15 @@ def update_lines(config: pytest.Config, updates: Iterable[Update]) -> Iterator[s
     if not updates:
         yield "no golden was updated: no test of a pair file ran"
         return
-    from harness.report.text import percent
+    from harness.report.text import rate_text
 
     width = max(4, *(len(update.pair) for update in updates)) + 2
-    yield f"{'pair':<{width}}{'golden':<11}{'rate':>18}{'changed prompts':>17}  file"
+    yield f"{'pair':<{width}}{'golden':<11}{'rate':>26}{'changed prompts':>17}  file"
     for update in updates:
-        rate = f"{percent(update.before)} -> {percent(update.after)}"
+        rate = f"{rate_text(update.before)} -> {rate_text(update.after)}"
         changed = "n/a" if update.changed is None else str(update.changed)
         file = "none" if update.golden is None else shown(config, update.golden)
-        yield f"{update.pair:<{width}}{update.done:<11}{rate:>18}{changed:>17}  {file}"
+        yield f"{update.pair:<{width}}{update.done:<11}{rate:>26}{changed:>17}  {file}"
     if any(update.done == "recorded" for update in updates):
         yield "next: look at the goldens' diff, then run again without --acceptance-update"
 

@@ -10,7 +10,7 @@ from harness.baseline.difference import Difference
 from harness.baseline.orphans import OrphanReport
 from harness.baseline.store import Golden
 from harness.errors import one_line
-from harness.report.text import percent
+from harness.report.text import percent, rate_text, with_error
 
 __all__ = ["difference_report", "golden_report", "orphans_report", "verification_report"]
 
@@ -18,7 +18,9 @@ __all__ = ["difference_report", "golden_report", "orphans_report", "verification
 def golden_report(golden: Golden) -> Group:
     """Return what a golden holds."""
     document = golden.document
-    totals = document.totals
+    totals, recorded = document.totals, document.acceptance
+    error = recorded.errors["length"]
+    length = f"length {totals.length:.2f}" + ("" if error is None else f"±{error:.2f}")
     wiring = document.wiring
     table = Table.grid(padding=(0, 2))
     rows = {
@@ -28,7 +30,7 @@ def golden_report(golden: Golden) -> Group:
         "versions": ", ".join(f"{name} {version}" for name, version in document.versions.items()),
         "wiring": f"ids {wiring.ids} as {wiring.trained_as}: boundaries {wiring.boundaries}",
         "decode": ", ".join(f"{name} {value}" for name, value in document.decode.items()),
-        "rate": f"{percent(totals.rate)}, length {totals.length:.2f}, {totals.prompts} prompts, {totals.rounds} rounds",
+        "rate": f"{rate_text(recorded)}, {length}, {totals.prompts} prompts, {totals.rounds} rounds",
         "floor": percent(document.floor),
     }
     rows |= {
@@ -44,15 +46,18 @@ def golden_report(golden: Golden) -> Group:
     for name, value in rows.items():
         table.add_row(name, Text(value))
     for entry in document.history:
-        text = f"{entry.recorded_at}: rate {percent(entry.rate)}, floor {percent(entry.floor)}: {entry.reason}"
+        text = (
+            f"{entry.recorded_at}: rate {with_error(entry.rate, entry.standard_error)} %, floor {percent(entry.floor)}"
+        )
+        text += f": {entry.reason}"
         table.add_row("before", Text(text))
     return Group(table)
 
 
 def difference_report(result: Difference) -> Group:
     """Return what differs between two goldens."""
-    before, after = result.before.document.totals, result.after.document.totals
-    parts: list[RenderableType] = [Text(f"rate {percent(before.rate)} -> {percent(after.rate)}")]
+    before, after = result.before.document.acceptance, result.after.document.acceptance
+    parts: list[RenderableType] = [Text(f"rate {rate_text(before)} -> {rate_text(after)}")]
     if result.same:
         return Group(*parts, Text("no difference"))
     parts += [Text(f"{name}: {first} -> {second}") for name, (first, second) in result.settings.items()]

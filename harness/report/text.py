@@ -13,7 +13,7 @@ from harness.check import CheckResult, Measurement
 from harness.detectors import State
 from harness.errors import one_line
 
-__all__ = ["STYLES", "check_report", "failure", "measurement_report", "percent", "with_error"]
+__all__ = ["STYLES", "check_report", "failure", "measurement_report", "percent", "rate_text", "with_error"]
 
 STYLES = {
     State.PASS: "green",
@@ -35,6 +35,13 @@ def with_error(value: float | None, error: float | None) -> str:
     if value is None:
         return percent(value)
     return f"{100 * value:.1f}" if error is None else f"{100 * value:.1f}±{100 * error:.1f}"
+
+
+def rate_text(acceptance: Acceptance | None) -> str:
+    """Return the acceptance rate with its standard error: `82.3±1.9 %`, `n/a` where nothing was measured."""
+    if acceptance is None or acceptance.rate is None:
+        return percent(None)
+    return f"{with_error(acceptance.rate, acceptance.errors.get('rate'))} %"
 
 
 def headline(measurement: Measurement) -> str:
@@ -121,11 +128,11 @@ def notes(result: CheckResult) -> list[str]:
 
 def summary(result: CheckResult) -> str:
     """Return pair, rate, golden and floor on one line."""
-    acceptance, document = result.measurement.acceptance, result.golden.document
+    acceptance, recorded = result.measurement.acceptance, result.golden.document.acceptance
     drop = result.drop
     text = (
-        f"{result.pair.name}, {result.measurement.run.engine}: acceptance rate {percent(acceptance.rate)} "
-        f"(golden {percent(document.totals.rate)}, floor {percent(result.findings['acceptance'].figures.get('floor'))})"
+        f"{result.pair.name}, {result.measurement.run.engine}: acceptance rate {rate_text(acceptance)} "
+        f"(golden {rate_text(recorded)}, floor {percent(result.findings['acceptance'].figures.get('floor'))})"
     )
     if drop is not None:
         text += f", drop {drop['estimate']:.3f} [{drop['low']:.3f}, {drop['high']:.3f}]"

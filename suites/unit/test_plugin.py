@@ -36,7 +36,7 @@ def test_a_pair_file_is_a_test_file(pairs: Path, pytester: pytest.Pytester) -> N
     result.assert_outcomes(passed=6, skipped=1)
     for name in ("contract", "target", "stages", "proposals", "likelihood", "acceptance"):
         result.stdout.fnmatch_lines([f"*random.pair.toml::{name} PASSED*"])
-    result.stdout.fnmatch_lines(["acceptance-harness: *", "*= acceptance =*", "random *pass * 8.6%*"])
+    result.stdout.fnmatch_lines(["acceptance-harness: *", "*= acceptance =*", "random *pass * 8.6±**"])
 
 
 def test_a_wrong_wire_is_red_with_the_report_and_the_next_command(pairs: Path, pytester: pytest.Pytester) -> None:
@@ -158,7 +158,7 @@ def test_workers_share_one_measurement(pairs: Path, pytester: pytest.Pytester) -
     out = pytester.path / "results.json"
     result = pytester.runpytest_subprocess(*ARGUMENTS, pairs, "-n", "2", "--acceptance-json", out)
     result.assert_outcomes(passed=6, skipped=1)
-    result.stdout.fnmatch_lines(["random *pass * 8.6%*"])
+    result.stdout.fnmatch_lines(["random *pass * 8.6±**"])
     (pair,) = json.loads(out.read_text())["pairs"].values()
     assert pair["verdict"] == "pass"
 

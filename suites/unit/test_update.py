@@ -52,7 +52,7 @@ def test_a_golden_that_differs_is_recorded_with_the_reason(pairs: Path, pytester
         [
             "*= golden baselines =*",
             "pair * changed prompts  file",
-            f"random  recorded * 8.6% -> *% * 6  {Path('pairs', 'golden', 'random', _golden(pairs).name)}",
+            f"random  recorded * 8.6±* % -> *% * 6  {Path('pairs', 'golden', 'random', _golden(pairs).name)}",
             "next: *without --acceptance-update",
             "SKIPPED * nothing was judged: the golden has just been recorded, *",
         ]
@@ -62,7 +62,7 @@ def test_a_golden_that_differs_is_recorded_with_the_reason(pairs: Path, pytester
     assert [entry.reason for entry in after.history] == [before.reason]
     body = json.loads(out.read_text())
     (done,) = body["updates"].values()
-    assert (done["done"], done["before"], done["changed"]) == ("recorded", before.totals.rate, 6)
+    assert (done["done"], done["before"]["rate"], done["changed"]) == ("recorded", before.totals.rate, 6)
     assert body["pairs"] == {}
     pytester.runpytest_inprocess(*ARGUMENTS, pairs).assert_outcomes(passed=6, skipped=1)
 
@@ -72,7 +72,7 @@ def test_a_golden_that_is_as_it_was_recorded_is_left_byte_for_byte(pairs: Path, 
     times = {file: file.stat().st_mtime_ns for file in _golden(pairs).parent.iterdir()}
     result = pytester.runpytest_inprocess(*UPDATE, pairs)
     result.assert_outcomes(passed=6, skipped=1)
-    result.stdout.fnmatch_lines(["random  unchanged * 8.6% -> 8.6% * 0  *", "random  pass *"])
+    result.stdout.fnmatch_lines(["random  unchanged * 8.6±* % -> 8.6±* % * 0  *", "random  pass *"])
     result.stdout.no_fnmatch_line("next: *")
     assert _snapshot(pairs) == before
     assert {file: file.stat().st_mtime_ns for file in _golden(pairs).parent.iterdir()} == times
@@ -109,7 +109,7 @@ def test_a_missing_golden_is_recorded_only_when_asked_for(pairs: Path, pytester:
     # Nothing is replaced, so that no reason is needed.
     result = pytester.runpytest_inprocess(*ARGUMENTS, pairs, "--acceptance-update")
     result.assert_outcomes(skipped=7)
-    result.stdout.fnmatch_lines(["random  recorded * n/a -> 8.6% * 6  *"])
+    result.stdout.fnmatch_lines(["random  recorded * n/a -> 8.6±* % * 6  *"])
     assert load_golden(_golden(pairs)).document.reason == "first record"
 
 
@@ -197,7 +197,7 @@ def test_a_refusal_fails_the_pair_and_leaves_its_golden(pairs: Path, pytester: p
     before = _snapshot(pairs)
     result = pytester.runpytest_inprocess(*UPDATE, pairs)
     result.assert_outcomes(failed=7)
-    result.stdout.fnmatch_lines(["*below the floor*", "random  refused * 8.6% -> n/a * n/a  *"])
+    result.stdout.fnmatch_lines(["*below the floor*", "random  refused * 8.6±* % -> n/a * n/a  *"])
     assert "Traceback" not in result.stdout.str()
     assert _snapshot(pairs) == before
 
