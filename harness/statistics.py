@@ -29,6 +29,7 @@ __all__ = [
     "paired_drop",
     "paired_mean",
     "prompts_needed",
+    "prompts_to_clear",
     "rate_interval",
     "ratio",
     "sign_flip",
@@ -251,8 +252,18 @@ def prompts_needed(interval: Interval, margin: float) -> int | None:
 
     The bounds shrink with the square root of the prompts: they must come to lie within `margin` of zero, or above zero.
     """
-    half = interval.high - interval.estimate
     distance = margin - interval.estimate if interval.estimate < margin else interval.estimate
+    return _prompts_for(interval, distance)
+
+
+def prompts_to_clear(interval: Interval, value: float) -> int | None:
+    """Return about how many prompts would bring a value that lies between the bounds outside of them, as above."""
+    return _prompts_for(interval, abs(interval.estimate - value))
+
+
+def _prompts_for(interval: Interval, distance: float) -> int | None:
+    """Return about how many prompts shrink the bounds to a distance from the estimate."""
+    half = max(interval.high - interval.estimate, interval.estimate - interval.low)
     if distance <= 0 or not math.isfinite(half):
         return None
     return max(interval.prompts + 1, math.ceil(interval.prompts * (half / distance) ** 2))

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.acceptance import PromptCounts, columns, counts_of, figures
 from harness.detectors.base import Context, Finding, State
-from harness.statistics import Interval, paired_drop, prompts_needed, subset_rate
+from harness.statistics import Interval, paired_drop, prompts_needed, prompts_to_clear, subset_rate
 
 __all__ = ["Judgement", "detect", "effective_floor", "judge_counts", "judge_drop", "judge_floor"]
 
@@ -22,7 +22,7 @@ class Judgement:
         drop: How far the rate has dropped on them.
         drop_state: The drop against the margin.
         floor_state: The rate against the floor.
-        needed: About how many prompts would decide an undecided drop.
+        needed: About how many prompts would decide what is undecided.
     """
 
     rate: Interval
@@ -71,7 +71,14 @@ def judge_counts(
     identical = all(ours.histogram == theirs.histogram for ours, theirs in zip(now, golden, strict=True))
     drop_state = State.PASS if identical else judge_drop(drop, margin)
     floor_state = State.PASS if identical and clear_of_floor else judge_floor(rate, floor)
-    needed = prompts_needed(drop, margin) if drop_state is State.INCONCLUSIVE else None
+    undecided = []
+    if drop_state is State.INCONCLUSIVE:
+        undecided.append(prompts_needed(drop, margin))
+    if floor_state is State.INCONCLUSIVE:
+        undecided.append(prompts_to_clear(rate, floor))
+    known = [count for count in undecided if count is not None]
+    # Where one question cannot be decided by prompts, no number of them decides both.
+    needed = max(known) if known and len(known) == len(undecided) else None
     return Judgement(rate, drop, drop_state, floor_state, needed)
 
 
@@ -148,8 +155,8 @@ def _message(judgement: Judgement, floor: float) -> str:
         return f"{text}; below the floor {floor:.2f}"
     if judgement.drop_state is State.REGRESSION:
         return f"{text}; a loss beyond chance"
+    if judgement.state is not State.INCONCLUSIVE:
+        return text
     if judgement.floor_state is State.INCONCLUSIVE:
-        return f"{text}; the interval [{rate.low:.4f}, {rate.high:.4f}] straddles the floor {floor:.2f}"
-    if judgement.drop_state is State.INCONCLUSIVE:
-        return text + (f"; about {needed} prompts would decide" if needed else "; no number of prompts would decide")
-    return text
+        text += f"; the interval [{rate.low:.4f}, {rate.high:.4f}] straddles the floor {floor:.2f}"
+    return text + (f"; about {needed} prompts would decide" if needed else "; no number of prompts would decide")

@@ -13,6 +13,7 @@ from harness.statistics import (
     paired_drop,
     paired_mean,
     prompts_needed,
+    prompts_to_clear,
     rate_interval,
     ratio,
     sign_flip,
@@ -205,4 +206,7 @@ def test_prompts_that_would_decide() -> None:
     undecided = Interval(0.005, -0.02, 0.03, 0.007, 64, 64, ALPHA)
     # The half-width of 0.025 must shrink to 0.005: 25 times the prompts.
     assert prompts_needed(undecided, 0.01) == 64 * 25
+    # The floor of 0.70 is 0.01 away; the half-width of 0.04 must shrink to that.
+    assert prompts_to_clear(Interval(0.71, 0.67, 0.75, 0.01, 64, 64, ALPHA), 0.70) == 64 * 16
+    assert prompts_to_clear(Interval(0.70, 0.67, 0.75, 0.01, 64, 64, ALPHA), 0.70) is None
     assert prompts_needed(Interval(0.01, -math.inf, math.inf, None, 1, 1, ALPHA), 0.01) is None
