@@ -17,6 +17,7 @@ from harness import __version__
 from harness.cli import output
 from harness.cli.golden import golden
 from harness.cli.power import power
+from harness.cli.translate import translate
 from harness.errors import HarnessError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ app = typer.Typer(
 
 app.add_typer(golden)
 app.command()(power)
+app.command()(translate)
 
 PairArgument = Annotated[
     str, typer.Argument(metavar="PAIR", help="Path of a .pair.toml, or the name of a built-in pair (tiny).")

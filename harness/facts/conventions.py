@@ -1,4 +1,4 @@
-"""Layer-id conventions as data: the one place where an id becomes a boundary.
+"""Layer-id conventions as data: the one place where an id becomes a boundary, and a boundary an id.
 
 A boundary is the harness' only name for a hidden state inside the target: 0 is the embedding output, k the residual
 stream after k decoder blocks, N (the number of blocks) the stream before the final norm. Past this module nothing adds
@@ -8,11 +8,18 @@ or subtracts one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from packaging.version import InvalidVersion, Version
 
 from harness.errors import InputError
+from harness.facts.rules import AS_IS, PLUS_ONE, IdRule
+from harness.facts.sglang import SGLANG_ROWS, EngineRow, shared_class
 
-__all__ = ["CONVENTIONS", "Convention", "Reading", "find_convention", "read_ids"]
+__all__ = ["CONVENTIONS", "Convention", "Reading", "find_convention", "newest", "read_ids", "write_ids"]
+
+# Default ids as (numerator of N, divisor, addend): id = n * N // d + a.
+Defaults = tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -20,23 +27,26 @@ class Convention:
     """How one writer or engine numbers hidden states.
 
     Attributes:
-        name: The name used in pair files and messages.
-        offset: The boundary is the id plus this.
-        default_ids: Ids meant when a config has none, as (numerator of N, divisor, addend) triples: id = n*N//d + a.
-            `None` where a missing list has no meaning.
-        default_offset: As `offset`, for the default ids (SGLang does not shift its own defaults).
-        in_order: Whether order and repetition of the ids survive. Capture loops over ascending layers lose both.
-        last_reached: Whether boundary N can be captured at all.
+        name: The name used in pair files and messages, with its version where it is kept by version.
+        rule: From given ids to boundaries.
+        default_ids: Ids meant when a config has none; `None` where a missing list has no meaning.
         source: Where the rule was read.
+        default_rule: As `rule`, for the default ids (SGLang does not shift its own defaults).
+        in_order: Whether order and repetition of the ids survive. Capture loops over ascending layers lose both.
+        embedding: Whether boundary 0 can be captured.
+        last_reached: Whether boundary N can be captured.
+        post_norm_last: Whether N is the state after the final norm, which is no boundary.
     """
 
     name: str
-    offset: int
-    default_ids: tuple[tuple[int, int, int], ...] | None
+    rule: IdRule
+    default_ids: Defaults | None
     source: str
-    default_offset: int | None = None
+    default_rule: IdRule | None = None
     in_order: bool = True
+    embedding: bool = True
     last_reached: bool = True
+    post_norm_last: bool = False
 
     def defaults(self, num_layers: int) -> tuple[int, ...] | None:
         """Return the ids meant when none are given, for a target of `num_layers` blocks."""
@@ -50,11 +60,13 @@ class Reading:
     """Ids read in one convention.
 
     Attributes:
-        convention: The convention's name, with the version where one was given.
+        convention: The convention's name, with the version that was meant.
         ids: The ids as given, or the convention's default.
         boundaries: What they stand for, in the order in which they are concatenated.
         defaulted: Whether the ids are the convention's default because the checkpoint has none.
         rule: The rule in words.
+        source: Where the rule was read.
+        lost: What the convention does not keep of the ids, each in words.
     """
 
     convention: str
@@ -62,61 +74,130 @@ class Reading:
     boundaries: tuple[int, ...]
     defaulted: bool
     rule: str
+    source: str = ""
+    lost: tuple[str, ...] = ()
 
 
-_LOW_MID_HIGH = ((0, 1, 2), (1, 2, 0), (1, 1, -3))
-_LOW_MID_HIGH_OUTPUTS = ((0, 1, 1), (1, 2, -1), (1, 1, -4))
+_LOW_MID_HIGH: Defaults = ((0, 1, 2), (1, 2, 0), (1, 1, -3))
+_LOW_MID_HIGH_OUTPUTS: Defaults = ((0, 1, 1), (1, 2, -1), (1, 1, -4))
+_SPECULATORS_FOUR: Defaults = (*_LOW_MID_HIGH, (1, 1, -1))
 
 CONVENTIONS: dict[str, Convention] = {
     convention.name: convention
     for convention in (
-        Convention("boundary", 0, None, "this project: the ids are boundaries"),
-        Convention("eagle", 0, _LOW_MID_HIGH, "EAGLE repository: index of the state before block id"),
-        Convention("vllm", 0, _LOW_MID_HIGH, "vLLM 0.33: captured before block id runs"),
-        Convention("specforge", 1, _LOW_MID_HIGH_OUTPUTS, "SpecForge 0.2.0: output of block id"),
-        Convention("modelopt", 1, _LOW_MID_HIGH_OUTPUTS, "ModelOpt: output of block id"),
+        Convention("boundary", AS_IS, None, "this project: the ids are boundaries"),
+        Convention("eagle", AS_IS, _LOW_MID_HIGH, "EAGLE repository: index of the state before block id"),
+        Convention("vllm", AS_IS, _LOW_MID_HIGH, "vLLM 0.33: captured before block id runs"),
+        Convention("specforge", PLUS_ONE, _LOW_MID_HIGH_OUTPUTS, "SpecForge 0.2.0: output of block id"),
+        Convention("modelopt", PLUS_ONE, _LOW_MID_HIGH_OUTPUTS, "ModelOpt: output of block id"),
         Convention(
-            "sglang",
-            1,
+            "transformers",
+            AS_IS,
+            None,
+            "transformers: index into hidden_states, whose last entry is taken after the final norm",
+            post_norm_last=True,
+        ),
+        Convention(
+            "speculators==0.3",
+            PLUS_ONE,
+            _SPECULATORS_FOUR,
+            "speculators 0.1 to 0.3, data generation: output of block id, from a set; the default's last is the "
+            "verifier's last hidden state",
+            in_order=False,
+        ),
+        Convention("speculators==0.4", AS_IS, _LOW_MID_HIGH, "speculators 0.4 and later: state before block id"),
+        Convention(
+            "sglang-sentinel",
+            PLUS_ONE,
             _LOW_MID_HIGH,
-            "SGLang 0.4.10.post2 to 0.5.23, most model classes: output of block id, in ascending order",
-            default_offset=0,
+            "the patched SGLang of the founding incident: output of block id, and -1 as a sentinel for the embedding",
+            default_rule=AS_IS,
             in_order=False,
             last_reached=False,
         ),
     )
 }
 
-# Architectures whose SGLang model class follows the common rule in every release read (0.4.10.post2 to 0.5.23).
-_SGLANG_COMMON = frozenset(
-    {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "Glm4MoeForCausalLM"}
-)
+# Conventions kept by version: the newest known, and from which version on each row holds.
+_SPECULATORS = (("0.1", "speculators==0.3"), ("0.4", "speculators==0.4"))
+SGLANG_NEWEST = "0.5.23"
+
+
+def newest(name: str) -> str:
+    """Return a convention's full name: the newest version known where it is kept by version and none is given."""
+    return {"sglang": f"sglang=={SGLANG_NEWEST}", "speculators": "speculators==0.4"}.get(name, name)
 
 
 def find_convention(name: str, *, architecture: str, file: object = None, key: str | None = None) -> Convention:
     """Return the convention called `name` (as `specforge` or `sglang==0.5.23`) for a target architecture.
 
     Raises:
-        InputError: The convention is unknown, or has no rule for the architecture.
+        InputError: The convention is unknown, or has no rule for the version or the architecture.
     """
-    base, _, version = name.partition("==")
     where = str(file) if file is not None else None
+    base, _, given = newest(name).partition("==")
+    if base == "sglang":
+        return _find_sglang(name, _version(given, name, where, key), architecture, where, key)
+    if base == "speculators":
+        version = _version(given, name, where, key)
+        rows = [row for first, row in _SPECULATORS if Version(first) <= version]
+        if not rows:
+            raise InputError("this version was not read", file=where, key=key, found=name, expected="0.1 or later")
+        return replace(CONVENTIONS[rows[-1]], name=f"speculators=={given}")
     if base not in CONVENTIONS:
-        raise InputError(
-            "unknown layer-id convention", file=where, key=key, found=name, expected=" or ".join(sorted(CONVENTIONS))
-        )
-    if base == "sglang" and architecture not in _SGLANG_COMMON:
-        raise InputError(
-            f"no rule is known for how {name} reads layer ids of this target",
-            file=where,
-            key=key,
-            found=architecture,
-            expected=" or ".join(sorted(_SGLANG_COMMON)),
-            next_step='leave the key out and give the boundaries that are captured with trained_as = "boundary"',
-        )
-    if version and base != "sglang":
+        known = sorted({entry.partition("==")[0] for entry in CONVENTIONS} | {"sglang"})
+        raise InputError("unknown layer-id convention", file=where, key=key, found=name, expected=" or ".join(known))
+    if given:
         raise InputError("this convention is not kept by version", file=where, key=key, found=name, expected=base)
     return CONVENTIONS[base]
+
+
+def _version(text: str, name: str, file: str | None, key: str | None) -> Version:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        raise InputError(
+            "the convention's version is none", file=file, key=key, found=name, expected=f"as sglang=={SGLANG_NEWEST}"
+        ) from None
+
+
+def _find_sglang(name: str, version: Version, architecture: str, file: str | None, key: str | None) -> Convention:
+    model = shared_class(architecture)
+    rows = SGLANG_ROWS.get(model or "", ())
+    if not rows:
+        raise InputError(
+            f"no rule is known for how {name} reads layer ids of this target",
+            file=file,
+            key=key,
+            found=architecture,
+            expected="an architecture whose SGLang class captures states for EAGLE-3",
+            next_step='leave the key out and give the boundaries that are captured with trained_as = "boundary"',
+        )
+    for row in rows:
+        if Version(row.first) <= version <= Version(row.last):
+            return _sglang(row, version, model or "")
+    spans = ", ".join(f"{row.first} to {row.last}" if row.first != row.last else row.first for row in rows)
+    raise InputError(
+        f"this version's rule for {architecture} was not read",
+        file=file,
+        key=key,
+        found=f"sglang=={version}",
+        expected=f"a version of {spans}",
+        next_step="name the nearest version whose rule you have checked",
+    )
+
+
+def _sglang(row: EngineRow, version: Version, model: str) -> Convention:
+    return Convention(
+        name=f"sglang=={version}",
+        rule=row.rule,
+        default_ids=_LOW_MID_HIGH,
+        source=f"SGLang {row.first} to {row.last}, {model}.py: set_eagle3_layers_to_capture",
+        default_rule=row.default_rule,
+        in_order=False,
+        embedding=row.embedding,
+        last_reached=row.last_reached,
+    )
 
 
 def read_ids(
@@ -141,39 +222,89 @@ def read_ids(
     Raises:
         InputError: The convention is unknown, has no default, or an id stands for no boundary of this target.
     """
-    rule = find_convention(convention, architecture=architecture)
+    where = str(file) if file is not None else None
+    found = find_convention(convention, architecture=architecture)
     defaulted = ids is None
-    offset = rule.offset
+    rule = found.rule
     if ids is None:
-        ids = rule.defaults(num_layers)
+        ids = found.defaults(num_layers)
         if ids is None:
             raise InputError(
                 f"no layer ids are given and the convention {convention!r} has no default",
-                file=str(file) if file is not None else None,
+                file=where,
                 key=key,
                 next_step="write eagle_config.eagle_aux_hidden_state_layer_ids into the draft's config.json",
             )
-        offset = rule.offset if rule.default_offset is None else rule.default_offset
+        rule = found.default_rule or rule
+    offset = rule.offset(ids, num_layers)
     boundaries = [value + offset for value in ids]
-    for value, boundary in zip(ids, boundaries, strict=True):
-        if not 0 <= boundary <= num_layers:
-            raise InputError(
-                f"layer id {value} stands for no hidden state of this target",
-                file=str(file) if file is not None else None,
-                key=key,
-                found=f"boundary {boundary} by the rule of {convention} (id + {offset})",
-                expected=f"a boundary from 0 (embedding) to {num_layers} (before the final norm), "
-                f"that is an id from {-offset} to {num_layers - offset}",
-                next_step="correct the ids, or name the convention that they were written in with trained_as",
-            )
-    if not rule.last_reached:
+    _require_boundaries(found, ids, boundaries, num_layers, where, key)
+    lost = []
+    if not found.last_reached and num_layers in boundaries:
         boundaries = [boundary for boundary in boundaries if boundary < num_layers]
-    if not rule.in_order:
+        lost.append(f"boundary {num_layers}, before the final norm, is never reached by its loop over layers")
+    if not found.in_order and boundaries != sorted(set(boundaries)):
+        lost.append(f"order and repeats of {boundaries}: it captures in ascending order, each once")
         boundaries = sorted(set(boundaries))
     return Reading(
-        convention=convention,
+        convention=found.name,
         ids=tuple(ids),
         boundaries=tuple(boundaries),
         defaulted=defaulted,
-        rule=f"boundary = id + {offset}" if offset else "boundary = id",
+        rule=rule.describe(ids, num_layers),
+        source=found.source,
+        lost=tuple(lost),
+    )
+
+
+def _require_boundaries(
+    found: Convention, ids: Sequence[int], boundaries: list[int], num_layers: int, file: str | None, key: str | None
+) -> None:
+    lowest = 0 if found.embedding else 1
+    highest = num_layers - 1 if found.post_norm_last else num_layers
+    offset = boundaries[0] - ids[0] if boundaries else 0
+    for value, boundary in zip(ids, boundaries, strict=True):
+        if lowest <= boundary <= highest:
+            continue
+        if boundary == 0:
+            why = f"layer id {value} is the embedding, which {found.name} cannot capture: no residual there yet"
+        elif boundary == num_layers:
+            why = f"layer id {value} is the state after the final norm, which is no boundary"
+        else:
+            why = f"layer id {value} stands for no hidden state of this target"
+        raise InputError(
+            why,
+            file=file,
+            key=key,
+            found=f"boundary {boundary} by the rule of {found.name} (id + {offset})",
+            expected=f"a boundary from {lowest}{' (embedding)' if lowest == 0 else ''} to {highest}"
+            f"{' (before the final norm)' if highest == num_layers else ''}, "
+            f"that is an id from {lowest - offset} to {highest - offset}",
+            next_step="correct the ids, or name the convention that they were written in with trained_as",
+        )
+
+
+def write_ids(boundaries: Sequence[int], convention: str, *, num_layers: int, architecture: str) -> Reading:
+    """Return the ids by which a convention says boundaries, as the reading that they get.
+
+    Raises:
+        InputError: The convention is unknown, or cannot say these boundaries; with the reason.
+    """
+    found = find_convention(convention, architecture=architecture)
+    reasons: list[str] = []
+    for offset in found.rule.offsets:
+        ids = [boundary - offset for boundary in boundaries]
+        try:
+            reading = read_ids(ids, convention, num_layers=num_layers, architecture=architecture)
+        except InputError as error:
+            reasons.append(error.problem)
+            continue
+        if reading.boundaries == tuple(boundaries):
+            return reading
+        reasons += reading.lost or (f"ids {ids} would be read as {list(reading.boundaries)}, since {found.rule.text}",)
+    raise InputError(
+        f"{found.name} cannot say these boundaries: {'; '.join(dict.fromkeys(reasons))}",
+        key="--to",
+        found=list(boundaries),
+        next_step="choose boundaries that this engine can capture, or another engine",
     )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.errors import InputError
-from harness.facts.conventions import CONVENTIONS, read_ids
+from harness.facts.conventions import CONVENTIONS, read_ids, write_ids
+from harness.facts.sglang import ARCHITECTURES
 
 
 def _boundaries(ids: list[int] | None, convention: str, layers: int = 32) -> tuple[int, ...]:
@@ -66,7 +69,13 @@ def test_what_is_not_known_is_not_guessed() -> None:
     with pytest.raises(InputError, match="unknown layer-id convention"):
         _boundaries([1], "nobody")
     with pytest.raises(InputError, match="no rule is known"):
-        read_ids([1], "sglang==0.5.12", num_layers=61, architecture="DeepseekV3ForCausalLM")
+        read_ids([1], "sglang==0.5.12", num_layers=61, architecture="BertModel")
+    with pytest.raises(InputError, match=r"was not read .*sglang==0\.5\.17.*0\.5\.3 to 0\.5\.16, 0\.5\.18 to 0\.5\.23"):
+        read_ids([1], "sglang==0.5.17", num_layers=24, architecture="GptOssForCausalLM")
+    with pytest.raises(InputError, match="was not read"):
+        read_ids([1], "sglang==9.0", num_layers=32, architecture="LlamaForCausalLM")
+    with pytest.raises(InputError, match="version is none"):
+        read_ids([1], "sglang==new", num_layers=32, architecture="LlamaForCausalLM")
     with pytest.raises(InputError, match="not kept by version"):
         _boundaries([1], "specforge==0.2.0")
     with pytest.raises(InputError, match="has no default"):
@@ -75,3 +84,116 @@ def test_what_is_not_known_is_not_guessed() -> None:
 
 def test_every_convention_says_where_it_was_read() -> None:
     assert all(convention.source for convention in CONVENTIONS.values())
+
+
+DEEPSEEK, GPT_OSS = "DeepseekV3ForCausalLM", "GptOssForCausalLM"
+
+
+@pytest.mark.parametrize(
+    ("convention", "architecture", "layers", "ids", "boundaries"),
+    [
+        ("sglang==0.5.23", DEEPSEEK, 61, [2, 30, 58], (2, 30, 58)),
+        ("sglang==0.5.13", DEEPSEEK, 61, [1, 29, 57], (2, 30, 58)),
+        ("sglang==0.5.12", DEEPSEEK, 61, [2, 30, 58], (3, 31, 59)),
+        ("sglang==0.5.12", "KimiK25ForConditionalGeneration", 61, [2, 30, 58], (3, 31, 59)),
+        ("sglang-sentinel", DEEPSEEK, 61, [-1, 2, 30], (0, 3, 31)),
+        ("sglang==0.5.23", GPT_OSS, 36, [24, 30, 36], (24, 30, 36)),
+        ("sglang==0.5.23", GPT_OSS, 36, [1, 17, 32], (2, 18, 33)),
+        ("sglang==0.5.16", GPT_OSS, 36, [24, 30, 35], (25, 31, 36)),
+        ("sglang", "LlamaForCausalLM", 32, [1, 15, 28], (2, 16, 29)),
+        ("speculators==0.3", "LlamaForCausalLM", 32, [28, 1, 1], (2, 29)),
+        ("speculators==0.4.1", "LlamaForCausalLM", 32, [2, 16, 29], (2, 16, 29)),
+        ("speculators", "LlamaForCausalLM", 32, None, (2, 16, 29)),
+        ("sglang==0.5.18", "MiniMaxM3SparseForConditionalGeneration", 60, None, (3, 31, 58)),
+        ("transformers", "LlamaForCausalLM", 32, [0, 31], (0, 31)),
+    ],
+)
+def test_rules_by_class_and_version(
+    convention: str, architecture: str, layers: int, ids: list[int] | None, boundaries: tuple[int, ...]
+) -> None:
+    reading = read_ids(ids, convention, num_layers=layers, architecture=architecture)
+    assert reading.boundaries == boundaries
+    assert reading.source
+
+
+def test_an_upgrade_alone_moves_kimis_boundaries() -> None:
+    """The founding case: one config, two releases."""
+    before, after = (
+        read_ids([2, 30, 58], f"sglang=={version}", num_layers=61, architecture=DEEPSEEK).boundaries
+        for version in ("0.5.12", "0.5.13")
+    )
+    assert before == tuple(boundary + 1 for boundary in after)
+
+
+@pytest.mark.parametrize(
+    ("convention", "architecture", "layers", "ids", "why"),
+    [
+        ("transformers", "LlamaForCausalLM", 32, [32], "after the final norm"),
+        ("sglang==0.5.12", DEEPSEEK, 61, [-1, 2, 30], "embedding, which sglang==0.5.12 cannot capture"),
+        ("sglang==0.5.23", DEEPSEEK, 61, [-1, 2, 30], "stands for no hidden state"),
+        ("sglang==0.5.3", DEEPSEEK, 61, [2, 30, 58], "was not read"),
+    ],
+)
+def test_what_stands_for_no_boundary_is_refused(
+    convention: str, architecture: str, layers: int, ids: list[int], why: str
+) -> None:
+    with pytest.raises(InputError, match=why):
+        read_ids(ids, convention, num_layers=layers, architecture=architecture)
+
+
+@pytest.mark.parametrize(
+    ("convention", "architecture", "layers", "boundaries", "why"),
+    [
+        ("sglang", "LlamaForCausalLM", 32, (2, 32), "boundary 32, before the final norm, is never reached"),
+        ("sglang", "LlamaForCausalLM", 32, (16, 2), "ascending order, each once"),
+        ("sglang", "LlamaForCausalLM", 32, (2, 2, 16), "ascending order, each once"),
+        ("sglang==0.5.12", DEEPSEEK, 61, (0, 30), "cannot capture"),
+        ("sglang==0.5.23", DEEPSEEK, 61, (1, 30), r"ids \[1, 30\] would be read as \[2, 31\]"),
+        ("transformers", "LlamaForCausalLM", 32, (2, 32), "after the final norm"),
+    ],
+)
+def test_what_a_convention_cannot_say_is_refused_with_the_reason(
+    convention: str, architecture: str, layers: int, boundaries: tuple[int, ...], why: str
+) -> None:
+    with pytest.raises(InputError, match=why) as error:
+        write_ids(boundaries, convention, num_layers=layers, architecture=architecture)
+    assert "cannot say these boundaries" in str(error.value)
+
+
+_NAMES = st.sampled_from(
+    [*CONVENTIONS, "sglang", "sglang==0.5.12", "sglang==0.5.13", "sglang==0.5.16", "sglang==0.5.23", "speculators==0.2"]
+)
+
+
+@given(
+    data=st.data(), convention=_NAMES, architecture=st.sampled_from(sorted(ARCHITECTURES)), layers=st.integers(7, 80)
+)
+def test_there_and_back_is_the_identity_where_it_is_defined(
+    data: st.DataObject, convention: str, architecture: str, layers: int
+) -> None:
+    boundaries = tuple(data.draw(st.lists(st.integers(0, layers), min_size=1, max_size=5)))
+    try:
+        written = write_ids(boundaries, convention, num_layers=layers, architecture=architecture)
+    except InputError:
+        return
+    assert written.boundaries == boundaries
+    assert not written.lost
+    read = read_ids(written.ids, convention, num_layers=layers, architecture=architecture)
+    assert read == written
+
+
+@given(
+    data=st.data(), convention=_NAMES, architecture=st.sampled_from(sorted(ARCHITECTURES)), layers=st.integers(7, 80)
+)
+def test_what_is_read_can_be_written_unless_something_was_lost(
+    data: st.DataObject, convention: str, architecture: str, layers: int
+) -> None:
+    ids = data.draw(st.lists(st.integers(-1, layers), min_size=1, max_size=5))
+    try:
+        reading = read_ids(ids, convention, num_layers=layers, architecture=architecture)
+    except InputError:
+        return
+    assert all(0 <= boundary <= layers for boundary in reading.boundaries)
+    if reading.boundaries:
+        again = write_ids(reading.boundaries, convention, num_layers=layers, architecture=architecture)
+        assert again.boundaries == reading.boundaries

@@ -1,0 +1,127 @@
+"""How SGLang reads layer ids, by model class and version: from the setters' syntax trees of 15 released wheels.
+
+The wheels: 0.4.10.post2 to 0.5.23. A version between two rows of a class was not read, and is not guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.facts.rules import AS_IS, AS_IS_IF_LAST, PLUS_ONE, PLUS_ONE_IF_FIRST_IS_ONE, IdRule
+
+__all__ = ["ARCHITECTURES", "SGLANG_ROWS", "EngineRow", "shared_class"]
+
+FIRST, LAST = "0.4.10.post2", "0.5.23"
+
+
+@dataclass(frozen=True)
+class EngineRow:
+    """One class's rule over a span of versions.
+
+    Attributes:
+        first: First version.
+        last: Last version.
+        rule: For explicit ids.
+        default_rule: For SGLang's own default, [2, N//2, N-3].
+        embedding: Whether boundary 0 is captured. With the rules that add one it is asked for by -1; DeepSeek's loop
+            had no residual there.
+        last_reached: Whether boundary N is captured: most loops end before it.
+    """
+
+    first: str
+    last: str
+    rule: IdRule
+    default_rule: IdRule = AS_IS
+    embedding: bool = True
+    last_reached: bool = False
+
+
+_COMMON = (EngineRow(FIRST, LAST, PLUS_ONE),)
+_COMMON_WITH_LAST = (EngineRow(FIRST, LAST, PLUS_ONE, last_reached=True),)
+
+SGLANG_ROWS: dict[str, tuple[EngineRow, ...]] = {
+    **dict.fromkeys(
+        (
+            "apertus",
+            "bailing_moe",
+            "exaone_moe",
+            "glm4_moe",
+            "glm5_next",
+            "llama",
+            "longcat_flash",
+            "minimax_m2",
+            "qwen2",
+            "qwen2_5_vl",
+            "qwen2_moe",
+            "qwen3",
+            "qwen3_5",
+            "qwen3_moe",
+            "qwen3_next",
+            "qwen3_vl",
+        ),
+        _COMMON,
+    ),
+    **dict.fromkeys(("gemma3", "gemma4", "minimax_m3"), _COMMON_WITH_LAST),
+    "deepseek_v2": (
+        EngineRow("0.5.6", "0.5.12", PLUS_ONE, embedding=False),
+        EngineRow("0.5.13", LAST, PLUS_ONE_IF_FIRST_IS_ONE),
+    ),
+    "glm4_moe_lite": (EngineRow("0.5.13", LAST, PLUS_ONE_IF_FIRST_IS_ONE),),
+    "gpt_oss": (
+        EngineRow("0.5.3", "0.5.16", PLUS_ONE, last_reached=True),
+        EngineRow("0.5.18", LAST, AS_IS_IF_LAST, last_reached=True),
+    ),
+    "minimax_m3_vl": (EngineRow("0.5.18", LAST, PLUS_ONE, default_rule=PLUS_ONE, last_reached=True),),
+}
+
+# The model file whose setter an architecture has, by SGLang 0.5.23's registry and class bases.
+ARCHITECTURES: dict[str, str] = {
+    "ApertusForCausalLM": "apertus",
+    "BailingMoEForCausalLM": "bailing_moe",
+    "BailingMoeForCausalLM": "bailing_moe",
+    "BailingMoeV2ForCausalLM": "bailing_moe",
+    "DeepseekV2ForCausalLM": "deepseek_v2",
+    "DeepseekV3ForCausalLM": "deepseek_v2",
+    "DeepseekV32ForCausalLM": "deepseek_v2",
+    "ExaoneMoEForCausalLM": "exaone_moe",
+    "ExaoneMoeForCausalLM": "exaone_moe",
+    "Gemma3ForCausalLM": "gemma3",
+    "Gemma3ForConditionalGeneration": "gemma3",
+    "Gemma4ForCausalLM": "gemma4",
+    "Gemma4ForConditionalGeneration": "gemma4",
+    "Glm4MoeForCausalLM": "glm4_moe",
+    "Glm4MoeLiteForCausalLM": "glm4_moe_lite",
+    "Glm5NextForConditionalGeneration": "glm5_next",
+    "GlmMoeDsaForCausalLM": "deepseek_v2",
+    "GptOssForCausalLM": "gpt_oss",
+    "InternLM3ForCausalLM": "llama",
+    "KimiK25ForConditionalGeneration": "deepseek_v2",
+    "Llama4ForCausalLM": "llama",
+    "Llama4ForConditionalGeneration": "llama",
+    "LlamaForCausalLM": "llama",
+    "LongcatFlashForCausalLM": "longcat_flash",
+    "MiniMaxM2ForCausalLM": "minimax_m2",
+    "MiniMaxM3SparseForCausalLM": "minimax_m3",
+    "MiniMaxM3SparseForConditionalGeneration": "minimax_m3_vl",
+    "Ministral3ForCausalLM": "llama",
+    "MistralForCausalLM": "llama",
+    "MistralLarge3ForCausalLM": "deepseek_v2",
+    "Phi3ForCausalLM": "llama",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen2MoeForCausalLM": "qwen2_moe",
+    "Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl",
+    "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
+    "Qwen3NextForCausalLM": "qwen3_next",
+    "Qwen3VLForConditionalGeneration": "qwen3_vl",
+    "Qwen3VLMoeForConditionalGeneration": "qwen3_vl",
+    "Qwen3_5ForCausalLM": "qwen3_5",
+    "Qwen3_5ForConditionalGeneration": "qwen3_5",
+    "Qwen3_5MoeForCausalLM": "qwen3_5",
+    "Qwen3_5MoeForConditionalGeneration": "qwen3_5",
+}
+
+
+def shared_class(architecture: str) -> str | None:
+    """Return the model file whose setter serves an architecture, `None` where none is known."""
+    return ARCHITECTURES.get(architecture)
