@@ -16,6 +16,7 @@ import typer
 from harness import __version__
 from harness.cli import output
 from harness.cli.golden import golden
+from harness.cli.layers import layers
 from harness.cli.power import power
 from harness.cli.translate import translate
 from harness.errors import HarnessError
@@ -38,6 +39,7 @@ app = typer.Typer(
 
 app.add_typer(golden)
 app.command()(power)
+app.command()(layers)
 app.command()(translate)
 
 PairArgument = Annotated[

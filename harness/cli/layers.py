@@ -1,0 +1,48 @@
+"""`harness layers`: which boundaries each engine and trainer would use for a draft."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli import output
+from harness.errors import InputError
+
+__all__ = ["layers"]
+
+
+def layers(
+    draft: Annotated[Path, typer.Argument(metavar="DRAFT", help="A draft's folder or its config.json.")],
+    target: Annotated[Path | None, typer.Option("--target", help="The target's folder; its config is read.")] = None,
+    num_layers: Annotated[
+        int | None, typer.Option("--layers", min=1, help="The target's number of decoder blocks, where it is not here.")
+    ] = None,
+    arch: Annotated[str | None, typer.Option("--arch", help="The target's architecture, where it is not here.")] = None,
+    trained_as: Annotated[
+        str | None, typer.Option("--trained-as", help="Who wrote the ids. Default: the likeliest, which is said.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,  # noqa: ARG001 - read by main
+) -> None:
+    """Say which boundaries every engine and trainer, by version, would use for this draft, and where they disagree.
+
+    Reads configs only. Exit 0 also where they disagree: engines normally do.
+    """
+    from harness.layers import compare_layers
+    from harness.pair.layer_config import read_layer_config
+    from harness.pair.target_spec import read_target_spec
+    from harness.report.layers import layers_report
+
+    config = read_layer_config(draft)
+    if target is not None:
+        if num_layers is not None or arch is not None:
+            raise InputError("--target says both of these", key="--layers and --arch", expected="one or the other")
+        spec = read_target_spec(target)
+        num_layers, arch = spec.num_layers, spec.architecture
+    report = compare_layers(config, num_layers=num_layers, architecture=arch, trained_as=trained_as)
+    if json:
+        output.print_json(report.to_dict())
+    else:
+        output.print_report(layers_report(report))

@@ -1,0 +1,78 @@
+"""What a draft's config says of layers, whatever its family: only that, and not whether the draft can be run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import InputError
+from harness.facts.families import FAMILIES, Family, recognise
+from harness.files import is_folder, read_json_object
+from harness.pair.config_values import ConfigValues
+
+__all__ = ["IDS_KEY", "LayerConfig", "read_layer_config"]
+
+IDS_KEY = "eagle_aux_hidden_state_layer_ids"
+
+
+@dataclass(frozen=True)
+class LayerConfig:
+    """A draft config's layer ids, by where they stand.
+
+    Attributes:
+        file: The config.
+        family: Its kind.
+        nested: The ids under `eagle_config`, which SGLang reads; `None` where there are none.
+        top: The ids at the top level, which speculators and vLLM read.
+    """
+
+    file: Path
+    family: Family
+    nested: tuple[int, ...] | None
+    top: tuple[int, ...] | None
+
+    @property
+    def ids(self) -> tuple[int, ...] | None:
+        """The ids, wherever they stand."""
+        return self.nested if self.nested is not None else self.top
+
+    @property
+    def key(self) -> str | None:
+        """The key that they stand under; `None` where there are none."""
+        if self.nested is not None:
+            return f"eagle_config.{IDS_KEY}"
+        return IDS_KEY if self.top is not None else None
+
+
+def read_layer_config(path: Path) -> LayerConfig:
+    """Read a draft's config, given as its folder or as the file.
+
+    Raises:
+        InputError: It is missing, of no known family, of one that is no EAGLE-3 draft, or its two keys disagree.
+    """
+    file = path / "config.json" if is_folder(path) else path
+    raw = read_json_object(file, what="draft's config", next_step="give a draft's folder or its config.json")
+    family = recognise(raw)
+    if family is None:
+        names = raw.get("architectures")
+        raise InputError(
+            "the config is of no known kind of draft",
+            file=file,
+            key="architectures, speculators_model_type, draft_vocab_size",
+            found=f"{names}, {raw.get('speculators_model_type')}, {raw.get('draft_vocab_size')}",
+            expected=" or ".join(known.mark for known in FAMILIES.values()),
+        )
+    if family.refused is not None:
+        raise InputError(family.refused, file=file, key="architectures", found=family.mark)
+    config = ConfigValues(raw, file)
+    nested, top = config.section("eagle_config").integers(IDS_KEY), config.integers(IDS_KEY)
+    if nested is not None and top is not None and nested != top:
+        raise InputError(
+            "two keys give different layer ids",
+            file=file,
+            key=f"eagle_config.{IDS_KEY} and {IDS_KEY}",
+            found=f"{list(nested)} and {list(top)}",
+            expected="one list",
+            next_step="keep the list that the draft was trained with, under eagle_config",
+        )
+    return LayerConfig(file, family, nested, top)

@@ -1,0 +1,51 @@
+"""A draft's layers by engine, as a table."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from harness.layers import EngineLayers, LayersReport
+from harness.pair.layer_config import IDS_KEY
+
+__all__ = ["layers_report"]
+
+
+def layers_report(report: LayersReport) -> Group:
+    """Return which boundaries each engine and trainer would use, with those that differ marked."""
+    config = report.config
+    ids = f"{config.key} = {list(config.ids)}" if config.ids is not None else "no layer ids: each takes its default"
+    assumed = ", the likeliest writer of this kind of config; say otherwise with --trained-as" if report.assumed else ""
+    lines: list[RenderableType] = [
+        Text(f"{config.file}: {config.family.name}, {ids}"),
+        Text(f"trained as {report.trained_as}{assumed}: boundaries {_list(report.trained)}"),
+        Text(""),
+    ]
+    table = Table(box=None, pad_edge=False)
+    for name in ("", "convention", "boundaries", "write instead", "rule"):
+        table.add_column(name, overflow="fold")
+    wrong = set(report.disagreements)
+    for name, engine in report.engines.items():
+        reading = engine.reading
+        boundaries = engine.reason if reading is None else _list(reading.boundaries)
+        rule = "" if reading is None else ("its default; " if reading.defaulted else "") + reading.rule
+        style = "red" if name in wrong else ""
+        mark = "✗" if name in wrong else ("" if reading is None else "✓")
+        table.add_row(
+            mark, name, Text(boundaries or ""), Text(_advice(engine, differs=name in wrong)), Text(rule), style=style
+        )
+    lines.append(table)
+    if config.nested is None and config.top is not None:
+        lines += [Text(""), Text(f"SGLang reads {IDS_KEY} under eagle_config only; here it stands at the top level")]
+    return Group(*lines)
+
+
+def _list(boundaries: tuple[int, ...] | None) -> str:
+    return "not known without a target" if boundaries is None else str(list(boundaries))
+
+
+def _advice(engine: EngineLayers, *, differs: bool) -> str:
+    if not differs:
+        return ""
+    return str(list(engine.write)) if engine.write is not None else f"nothing: {engine.cannot}"
