@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from harness.baseline.schema import TargetShape
 from harness.baseline.store import Golden
 from harness.errors import InputError
+from harness.facts.stages import stage_names
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
 
@@ -69,7 +70,24 @@ def require_comparable(golden: Golden, pair: Pair, prompts: Sequence[Prompt], *,
                 expected=f"{value}, as {pair.file} says",
                 next_step=f"use the golden's settings, or record it again: {again}",
             )
+    _require_stages(golden, pair)
     _require_prompts(golden, pair, prompts, subset, again)
+
+
+def _require_stages(golden: Golden, pair: Pair) -> None:
+    """Refuse sketches of other stages than a run of the pair has: both count by the same target and chain length."""
+    document = golden.document
+    stages = len(stage_names(pair.target.num_layers, len(document.wiring.boundaries), pair.settings.decode.num_steps))
+    for tensors in golden.tensors.values():
+        if tensors.sketches is not None and tensors.sketches.shape[1] != stages:
+            raise InputError(
+                "the golden's sketches are of other stages than its wiring says",
+                file=golden.file,
+                key="wiring.boundaries",
+                found=f"{tensors.sketches.shape[1]} stages",
+                expected=f"{stages}, by {pair.target.num_layers} blocks and boundaries {document.wiring.boundaries}",
+                next_step="restore it from version control, or record it again",
+            )
 
 
 def _require_prompts(golden: Golden, pair: Pair, prompts: Sequence[Prompt], subset: bool, again: str) -> None:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from harness.baseline.schema import SCHEMA_VERSION, GoldenDocument, dump
 from harness.engines.reference.rounds import Limits
 from harness.errors import InputError, one_line, quote
-from harness.facts.stages import POSITIONS, WIDTH, stage_names
+from harness.facts.stages import POSITIONS, WIDTH
 from harness.files import hash_file, is_folder, making, read_json_object, write_atomically
 from harness.pair.builtin import builtin_root
 from harness.pair.pair import Pair, relative_path
@@ -229,8 +229,9 @@ def _require_fitting(arrays: dict[str, NDArray[Any]], document: GoldenDocument) 
         if name in arrays:
             _require_array(arrays, name, kind, (sum(starts), decode["num_steps"]))
     if "sketches" in arrays:
-        stages = stage_names(document.target.num_layers, len(document.wiring.boundaries), decode["num_steps"])
-        _require_array(arrays, "sketches", "f", (len(outputs), POSITIONS, len(stages), WIDTH))
+        # How many stages there are follows from the target, which may be found to be another one first.
+        stages = arrays["sketches"].shape[2] if arrays["sketches"].ndim == 4 else 1
+        _require_array(arrays, "sketches", "f", (len(outputs), POSITIONS, stages, WIDTH))
     for name in ("texts", "proposals"):
         ids = arrays.get(name, np.zeros(0, np.int32))
         outside = ids[(ids < 0) | (ids >= document.target.vocab_size)]
@@ -238,8 +239,9 @@ def _require_fitting(arrays: dict[str, NDArray[Any]], document: GoldenDocument) 
             raise ValueError(
                 f"{name} hold the token {outside[0]}, the target knows 0 to {document.target.vocab_size - 1}"
             )
-    if np.isinf(arrays.get("logprobs", np.zeros(0, np.float32))).any():
-        raise ValueError("logprobs hold infinity")
+    for name in ("logprobs", "sketches"):
+        if np.isinf(arrays.get(name, np.zeros(0, np.float32))).any():
+            raise ValueError(f"{name} hold infinity")
 
 
 def _require_array(arrays: dict[str, NDArray[Any]], name: str, kind: str, shape: tuple[int, ...]) -> None:

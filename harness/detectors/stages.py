@@ -116,8 +116,9 @@ def _sketches(context: Context) -> tuple[NDArray[np.float64], NDArray[np.float64
 def _relative(ours: NDArray[np.float64], golden: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return each sketch's difference by the golden's length, [positions, stages]; infinite for what is no number."""
     length = np.maximum(np.linalg.norm(golden, axis=-1), 1e-12)
-    difference = np.linalg.norm(ours - golden, axis=-1) / length
-    result: NDArray[np.float64] = np.nan_to_num(difference, nan=np.inf)
+    # A run's own states may overflow: infinity less a number is infinite, and what is no number differs too.
+    difference = np.linalg.norm(np.nan_to_num(ours, nan=np.inf) - golden, axis=-1) / length
+    result: NDArray[np.float64] = np.where(np.isfinite(difference), difference, np.inf)
     return result
 
 

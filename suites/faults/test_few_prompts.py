@@ -16,6 +16,7 @@ from suites.builtin_pairs import replay_golden
 pytestmark = pytest.mark.slow
 
 SUBSETS, SIZE = 200, 24
+FORWARD = ("proposals", "likelihood", "acceptance")
 WIRINGS = {"tiny": (2, 4, 7), "tiny-embedding": (0, 2, 4)}
 
 
@@ -40,7 +41,8 @@ def test_a_single_wrong_boundary_is_seen_on_random_subsets(name: str, boundaries
         chosen = generator.choice(len(run.records), SIZE, replace=False)
         subset = replace(run, records=tuple(run.records[row] for row in chosen))
         findings = run_detectors(Context(pair, subset, golden))
-        state = verdict((finding.state for finding in findings.values()), strict=True)
+        # The stages see a wrong wire whatever it does; here it must show in what the draft proposes.
+        state = verdict((findings[name].state for name in FORWARD), strict=True)
         seen += state in (State.REGRESSION, State.CHANGED)
     print(f"\n{name} {boundaries}: seen on {seen} of {SUBSETS} subsets of {SIZE} prompts")  # noqa: T201
     assert seen >= 0.99 * SUBSETS

@@ -217,7 +217,7 @@ _MOMENTS = {
     "loading": "harness.engines.reference.loaded.load_target",
     "decoding": "harness.engines.reference.loaded.greedy_texts",
     "replaying": "harness.engines.reference.loaded.replay",
-    "measuring noise": "harness.engines.reference.noise.measure_noise",
+    "measuring noise": "harness.engines.reference.engine.measure_noise",
     "writing": "harness.files.os.fsync",
 }
 

@@ -71,6 +71,24 @@ _ARRAYS = [
     _arrays("tensors with a token too high", lambda body: body["texts"].__setitem__(3, VOCAB), "texts", "64"),
     _arrays("tensors with a token below 0", lambda body: body["texts"].__setitem__(3, -1), "texts", "-1"),
     _arrays("tensors with a short text", lambda body: body.update(texts=body["texts"][:-1]), "texts"),
+    _arrays("tensors with infinite sketches", lambda body: body["sketches"].fill(-math.inf), "sketches"),
+    _arrays(
+        "tensors with narrow sketches",
+        lambda body: body.update(sketches=np.ascontiguousarray(body["sketches"][..., :3])),
+        "sketches",
+    ),
+    _arrays("tensors with flat sketches", lambda body: body.update(sketches=body["sketches"].ravel()), "sketches"),
+    _arrays("tensors with sketches of integers", lambda body: body.update(sketches=body["starts"]), "sketches"),
+    Damage(
+        "golden tensors with a stage too few",
+        change_arrays(lambda body: body.update(sketches=np.ascontiguousarray(body["sketches"][:, :, 1:]))),
+        (GOLDEN, "wiring.boundaries", "found 12 stages", "expected 13", "Next: restore"),
+    ),
+    Damage(
+        "golden wiring of fewer boundaries",
+        set_value(GOLDEN, "wiring", "boundaries", to=[0, 2]),
+        (GOLDEN, "wiring.boundaries", "found 13 stages", "expected 12", "Next: restore"),
+    ),
     _arrays("tensors with inf", lambda body: body["logprobs"].__setitem__((0, 0), math.inf), "logprobs"),
 ]
 
