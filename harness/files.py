@@ -24,6 +24,7 @@ __all__ = [
     "read_text",
     "replacing",
     "require_writable",
+    "shown",
     "write_atomically",
 ]
 
@@ -37,6 +38,13 @@ def is_file(path: Path) -> bool:
 def is_folder(path: Path) -> bool:
     """Return whether a path is a folder; see `is_file`."""
     return os.path.isdir(path)  # noqa: PTH112
+
+
+def shown(path: Path) -> str:
+    """Return a path as it is shown: without detours, and relative where it lies under the working directory."""
+    resolved = path.resolve()
+    here = Path.cwd()
+    return str(resolved.relative_to(here) if resolved.is_relative_to(here) else resolved)
 
 
 def read_text(path: Path, *, what: str, next_step: str | None = None) -> str:

@@ -18,6 +18,7 @@ from harness.cli import output
 from harness.cli.golden import golden
 from harness.cli.layers import layers
 from harness.cli.power import power
+from harness.cli.trace import trace
 from harness.cli.translate import translate
 from harness.errors import HarnessError
 
@@ -39,6 +40,7 @@ app = typer.Typer(
 
 app.add_typer(golden)
 app.command()(power)
+app.command()(trace)
 app.command()(layers)
 app.command()(translate)
 

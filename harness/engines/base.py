@@ -10,7 +10,7 @@ from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
 from harness.record import PromptRecord, Run
 
-__all__ = ["Engine", "NoiseSample", "Progress", "Recorder", "Recording", "Texts"]
+__all__ = ["Engine", "NoiseSample", "Probe", "Prober", "Progress", "Recorder", "Recording", "StateView", "Texts"]
 
 # Continuations by prompt id.
 Texts = dict[str, tuple[int, ...]]
@@ -98,4 +98,44 @@ class Recorder(Protocol):
             require_worthy: Called with the records before anything else is measured; raises to refuse them.
             progress: Where to tell how far it is.
         """
+        ...
+
+
+@dataclass(frozen=True)
+class StateView:
+    """What is shown of a tensor of states.
+
+    Attributes:
+        shape: Its shape.
+        norm: The length of its last position's vector.
+        first: That vector's first numbers.
+    """
+
+    shape: tuple[int, ...]
+    norm: float
+    first: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One prompt's way through the pipeline.
+
+    Attributes:
+        slots: Each captured boundary, in the order of concatenation.
+        concatenated: What the draft was given.
+        fused: What its `fc` made of that.
+        proposals: The first chain, target ids.
+    """
+
+    slots: tuple[StateView, ...]
+    concatenated: StateView
+    fused: StateView
+    proposals: tuple[int, ...]
+
+
+class Prober(Protocol):
+    """An engine that can show what passes its pipeline."""
+
+    def probe(self, pair: Pair, prompt: Prompt) -> Probe:
+        """Run the target on a prompt and the draft for one chain."""
         ...

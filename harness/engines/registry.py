@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.engines.base import Engine, Recorder
+from harness.engines.base import Engine, Prober, Recorder
 from harness.errors import InputError
 
-__all__ = ["ENGINES", "find_engine", "find_recorder", "split_engine"]
+__all__ = ["ENGINES", "find_engine", "find_prober", "find_recorder", "split_engine"]
 
 ENGINES = ("reference", "reference:replay", "reference:sequential", "reference:batched")
 
@@ -56,6 +56,18 @@ def find_recorder(name: str) -> Recorder:
             found=name,
             expected="reference",
         )
+    from harness.engines.reference.engine import ReferenceEngine
+
+    return ReferenceEngine(mode)
+
+
+def find_prober(name: str) -> Prober:
+    """Return the engine called `name`, whose pipeline can be looked into.
+
+    Raises:
+        InputError: There is no such engine.
+    """
+    _, mode = split_engine(name)
     from harness.engines.reference.engine import ReferenceEngine
 
     return ReferenceEngine(mode)

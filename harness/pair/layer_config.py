@@ -24,12 +24,16 @@ class LayerConfig:
         family: Its kind.
         nested: The ids under `eagle_config`, which SGLang reads; `None` where there are none.
         top: The ids at the top level, which speculators and vLLM read.
+        hidden_size: The draft's width; `None` where the config does not say it.
+        target_hidden_size: Width of one captured boundary, as the config says it.
     """
 
     file: Path
     family: Family
     nested: tuple[int, ...] | None
     top: tuple[int, ...] | None
+    hidden_size: int | None = None
+    target_hidden_size: int | None = None
 
     @property
     def ids(self) -> tuple[int, ...] | None:
@@ -75,4 +79,13 @@ def read_layer_config(path: Path) -> LayerConfig:
             expected="one list",
             next_step="keep the list that the draft was trained with, under eagle_config",
         )
-    return LayerConfig(file, family, nested, top)
+    sizes = config if family.section is None else config.section(family.section)
+    hidden = sizes.integer("hidden_size") if "hidden_size" in sizes else None
+    return LayerConfig(
+        file,
+        family,
+        nested,
+        top,
+        hidden,
+        config.integer("target_hidden_size") if "target_hidden_size" in config else hidden,
+    )

@@ -15,7 +15,7 @@ from harness.pair.prompts import Prompt, read_prompt_lines, select_prompts
 from harness.pair.target_spec import TargetSpec, read_target_spec
 from harness.pair.tokenize import tokenize_prompts
 
-__all__ = ["Pair", "Wiring", "load_pair", "load_prompts", "relative_path"]
+__all__ = ["Pair", "Wiring", "checkpoint_folder", "load_pair", "load_prompts", "relative_path"]
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ def load_pair(name_or_path: str | Path) -> Pair:
     """
     file = find_pair(str(name_or_path))
     settings = read_pair_file(file)
-    target = read_target_spec(_checkpoint(file, "target", settings.target, settings.target_revision))
-    draft = read_draft_spec(_checkpoint(file, "draft", settings.draft, None))
+    target = read_target_spec(checkpoint_folder(file, "target", settings.target, settings.target_revision))
+    draft = read_draft_spec(checkpoint_folder(file, "draft", settings.draft, None))
     _check_fit(file, draft, target)
     wiring = _read_wiring(file, settings, draft, target)
     pair = Pair(file, settings, target, draft, wiring, relative_path(file, "prompts", settings.prompts))
@@ -167,7 +167,7 @@ def relative_path(pair_file: Path, key: str, value: str) -> Path:
     raise InputError("the value is not usable", file=pair_file, key=key, found=quote(value), expected="a path")
 
 
-def _checkpoint(pair_file: Path, key: str, value: str, revision: str | None) -> Path:
+def checkpoint_folder(pair_file: Path, key: str, value: str, revision: str | None) -> Path:
     """Return the folder of a checkpoint: a path, or a hub id through the hub's own cache."""
     path = relative_path(pair_file, key, value)
     if is_folder(path):

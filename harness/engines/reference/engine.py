@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 import torch
 import transformers
 
-from harness.engines.base import Progress, Recording, Texts
+from harness.engines.base import Probe, Progress, Recording, StateView, Texts
 from harness.engines.reference.batched import batched
+from harness.engines.reference.draft_cache import DraftCache
 from harness.engines.reference.loaded import load
 from harness.engines.reference.noise import measure_noise
-from harness.engines.reference.sequential import sequential
+from harness.engines.reference.sequential import propose, sequential
 from harness.engines.reference.threads import suitable_threads
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
@@ -60,6 +61,24 @@ class ReferenceEngine:
         name = f"reference:{self.mode}"
         return Recording(as_run(pair, records, name, seconds), noise, as_run(pair, moved, name, seconds), wires)
 
+    @torch.inference_mode()
+    def probe(self, pair: Pair, prompt: Prompt) -> Probe:
+        """Show one prompt's way through the pipeline; see `harness.engines.base.Prober`."""
+        with suitable_threads(pair):
+            loaded = load(pair)
+            target, draft = loaded.target, loaded.draft
+            ids = torch.tensor([prompt.ids], device=target.device)
+            with target.capture(pair.boundaries) as capture:
+                bonus = target.forward(ids, keep=1)[:, -1].argmax(-1, keepdim=True)
+                states = capture.concatenated()
+                slots = tuple(_view(capture.state(boundary)) for boundary in pair.boundaries)
+            steps = loaded.limits.num_steps
+            following = torch.cat((ids[:, 1:], bonus), dim=1)
+            cache = DraftCache(draft, 1, ids.shape[1] + steps + 1)
+            chain = propose(draft, cache, following, states, 0, steps)
+            fused = draft.fuse(states.to(draft.dtype))
+        return Probe(slots, _view(states), _view(fused), tuple(chain[0].tolist()))
+
     def _records(
         self, pair: Pair, prompts: Sequence[Prompt], texts: Texts | None, progress: Progress
     ) -> list[PromptRecord]:
@@ -84,6 +103,11 @@ def shifted(pair: Pair) -> tuple[int, ...]:
     moved = tuple(boundary + step for boundary in pair.boundaries)
     # With the embedding and the last both captured neither way is open to all: those at the end stay.
     return tuple(min(max(boundary, 0), pair.target.num_layers) for boundary in moved)
+
+
+def _view(states: torch.Tensor) -> StateView:
+    last = states[0, -1].float()
+    return StateView(tuple(states.shape), float(last.norm()), tuple(round(float(value), 4) for value in last[:4]))
 
 
 def as_run(pair: Pair, records: Sequence[PromptRecord], engine: str, seconds: float) -> Run:

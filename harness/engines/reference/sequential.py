@@ -21,7 +21,7 @@ from harness.models.target import Target
 from harness.pair.prompts import Prompt
 from harness.record import PromptRecord, histogram_of
 
-__all__ = ["Decoded", "decode_one", "sequential", "to_record"]
+__all__ = ["Decoded", "decode_one", "propose", "sequential", "to_record"]
 
 
 @dataclass
@@ -97,7 +97,7 @@ def decode_one(
         following = torch.cat((ids[:, 1:], bonus), dim=1)
         position = 0
         while decoded.going():
-            chain = _propose(draft, draft_cache, following, states, position, limits.num_steps)
+            chain = propose(draft, draft_cache, following, states, position, limits.num_steps)
             position += following.shape[1]
             # Verify the last token known and the chain: k+1 tokens, from `position` on.
             verified = torch.cat((bonus, chain), dim=1)
@@ -110,9 +110,7 @@ def decode_one(
     return decoded
 
 
-def _propose(
-    draft: Eagle3Draft, cache: DraftCache, following: Tensor, states: Tensor, first: int, steps: int
-) -> Tensor:
+def propose(draft: Eagle3Draft, cache: DraftCache, following: Tensor, states: Tensor, first: int, steps: int) -> Tensor:
     """Extend the draft with target states and propose a chain.
 
     Args:

@@ -1,0 +1,35 @@
+"""`harness trace`: a pair's hidden-state pipeline, step by step."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from harness.cli import output
+
+__all__ = ["trace"]
+
+
+def trace(
+    pair: Annotated[str, typer.Argument(metavar="PAIR", help="A pair file or a pair's name.")],
+    static: Annotated[bool, typer.Option("--static", help="From the configs alone, without weights.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,  # noqa: ARG001 - read by main
+) -> None:
+    """Trace hidden states from the config's key to the draft's first proposals; exit 1 where two steps disagree.
+
+    Config key, convention and rule, boundaries, tensors captured, concatenation, fc, first proposals: each with its
+    value and its source.
+    """
+    from harness.report.trace import trace_report
+    from harness.trace import trace_run, trace_static
+
+    result = trace_static(pair)
+    if not static and result.first_wrong is None:
+        result = trace_run(result, pair)
+    if json:
+        output.print_json(result.to_dict())
+    else:
+        output.print_report(trace_report(result))
+    raise typer.Exit(result.exit_code)

@@ -1,0 +1,268 @@
+"""The hidden-state pipeline of a pair, step by step: what an engineer otherwise traces by hand through an engine.
+
+Each step says its value, where it comes from, and whether it agrees with the steps before it. The static steps need no
+weights; the others run the reference engine on one prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.baseline.store import Golden, load_golden
+from harness.check import golden_in_use, prepare
+from harness.engines.base import StateView
+from harness.engines.registry import find_prober
+from harness.errors import InputError
+from harness.facts.conventions import Reading, newest, read_ids
+from harness.files import shown
+from harness.pair.builtin import find_pair
+from harness.pair.layer_config import LayerConfig, read_layer_config
+from harness.pair.pair import Pair, checkpoint_folder, load_prompts
+from harness.pair.pairfile import PairFile, read_pair_file
+from harness.pair.target_spec import TargetSpec, read_target_spec
+
+__all__ = ["Step", "Trace", "trace_run", "trace_static"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the pipeline.
+
+    Attributes:
+        name: What it is.
+        value: Its value, ready for JSON.
+        source: Where that comes from.
+        ok: Whether it agrees with the steps before it; `None` where there is nothing to agree with.
+        note: What is wrong, or worth knowing.
+    """
+
+    name: str
+    value: Any
+    source: str
+    ok: bool | None = None
+    note: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object printed by `--json`."""
+        return vars(self).copy()
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A pair's pipeline.
+
+    Attributes:
+        pair: The pair's name.
+        steps: In the order in which states pass them.
+    """
+
+    pair: str
+    steps: tuple[Step, ...]
+
+    @property
+    def first_wrong(self) -> Step | None:
+        """The first step that does not agree with those before it."""
+        return next((step for step in self.steps if step.ok is False), None)
+
+    @property
+    def exit_code(self) -> int:
+        """The command line's status."""
+        return 0 if self.first_wrong is None else 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object printed by `--json`."""
+        wrong = self.first_wrong
+        return {
+            "pair": self.pair,
+            "first_wrong": None if wrong is None else wrong.name,
+            "steps": [step.to_dict() for step in self.steps],
+        }
+
+
+def trace_static(name_or_path: str) -> Trace:
+    """Trace a pair from its configs alone.
+
+    Raises:
+        InputError: A file cannot be read, or nobody says who wrote the layer ids.
+    """
+    file = find_pair(name_or_path)
+    settings = read_pair_file(file)
+    target = read_target_spec(checkpoint_folder(file, "target", settings.target, settings.target_revision))
+    config = read_layer_config(checkpoint_folder(file, "draft", settings.draft, None))
+    writer = settings.trained_as
+    if writer is None:
+        raise InputError(
+            "the checkpoint does not say which convention its layer ids were written in",
+            file=file,
+            key="trained_as",
+            expected=" or ".join(config.family.writers),
+        )
+    steps = [
+        Step(
+            "target",
+            {"architecture": target.architecture, "layers": target.num_layers, "hidden_size": target.hidden_size},
+            shown(target.path / "config.json"),
+        ),
+        Step(
+            "layer ids",
+            None if config.ids is None else list(config.ids),
+            f"{shown(config.file)}: {config.key or 'no such key'} ({config.family.name})",
+        ),
+    ]
+    trained = _reading(config, writer, config.ids, target)
+    steps.append(_reading_step("trained as", writer, trained))
+    served_name = settings.served_by
+    served = trained
+    if served_name is not None:
+        # SGLang looks under eagle_config only: ids at the top level leave it with its default.
+        ids = config.nested if served_name.startswith("sglang") else config.ids
+        served = _reading(config, served_name, ids, target)
+        steps.append(_served_step(served_name, served, trained, config, ids))
+    steps += _widths(config, target, served, trained, settings)
+    return Trace(settings.name, tuple(steps))
+
+
+def _reading(
+    config: LayerConfig, convention: str, ids: Sequence[int] | None, target: TargetSpec
+) -> Reading | InputError:
+    try:
+        return read_ids(
+            ids,
+            convention,
+            num_layers=target.num_layers,
+            architecture=target.architecture,
+            file=config.file,
+            key=config.key,
+        )
+    except InputError as error:
+        return error
+
+
+def _reading_step(name: str, convention: str, reading: Reading | InputError) -> Step:
+    if isinstance(reading, InputError):
+        return Step(name, None, newest(convention), ok=False, note=reading.problem)
+    note = "; ".join(reading.lost) or None
+    default = "its default, " if reading.defaulted else ""
+    return Step(
+        name,
+        list(reading.boundaries),
+        f"{reading.convention}: {default}{reading.rule} ({reading.source})",
+        # A writer's own reading has nothing to agree with, unless it loses some of the ids.
+        ok=None if note is None else False,
+        note=note,
+    )
+
+
+def _served_step(
+    name: str,
+    served: Reading | InputError,
+    trained: Reading | InputError,
+    config: LayerConfig,
+    ids: tuple[int, ...] | None,
+) -> Step:
+    step = _reading_step("served by", name, served)
+    if isinstance(served, InputError):
+        return step
+    notes = [step.note] if step.note else []
+    if ids is None and config.ids is not None:
+        notes.append(f"{served.convention} does not read {config.key}, and takes its default")
+    agrees = not isinstance(trained, InputError) and served.boundaries == trained.boundaries
+    if not agrees and not isinstance(trained, InputError):
+        notes.append(f"trained on boundaries {list(trained.boundaries)}, served {list(served.boundaries)}")
+    return Step(step.name, step.value, step.source, ok=agrees, note="; ".join(notes) or None)
+
+
+def _widths(
+    config: LayerConfig,
+    target: TargetSpec,
+    served: Reading | InputError,
+    trained: Reading | InputError,
+    settings: PairFile,
+) -> list[Step]:
+    """Return the widths of the concatenation and of `fc`, by the configs alone."""
+    if isinstance(served, InputError):
+        why = "what is captured is not known"
+        return [Step("concatenation", None, settings.served_by or "", ok=False, note=why)]
+    slots, width = len(served.boundaries), target.hidden_size
+    concatenated = slots * width
+    steps = [
+        Step(
+            "concatenation",
+            {"boundaries": list(served.boundaries), "width": concatenated},
+            f"{slots} * {width} ({shown(target.path / 'config.json')}: hidden_size)",
+        )
+    ]
+    if config.target_hidden_size is None:
+        return steps
+    meant = slots if isinstance(trained, InputError) else len(trained.boundaries)
+    expected = meant * config.target_hidden_size
+    steps.append(
+        Step(
+            "fc",
+            {"input": expected, "output": config.hidden_size},
+            f"{meant} * {config.target_hidden_size} ({shown(config.file)}: target_hidden_size or hidden_size)",
+            ok=expected == concatenated,
+            note=None if expected == concatenated else f"{concatenated} wide is what is captured",
+        )
+    )
+    return steps
+
+
+def trace_run(static: Trace, name_or_path: str) -> Trace:
+    """Return a trace that goes on with one prompt through the reference engine.
+
+    Args:
+        static: The pair's trace from its configs, whose steps agree.
+        name_or_path: The pair.
+
+    Raises:
+        HarnessError: The pair cannot be run.
+    """
+    pair = prepare(name_or_path)
+    prompt = load_prompts(pair)[0]
+    engine = pair.settings.engine.name
+    probe = find_prober(engine).probe(pair, prompt)
+    where = f"{engine}, prompt {prompt.id!r}, last of {len(prompt.ids)} tokens"
+    steps = [
+        Step(f"captured, slot {slot}", {"boundary": boundary, **_shown(view)}, where)
+        for slot, (boundary, view) in enumerate(zip(pair.boundaries, probe.slots, strict=True))
+    ]
+    width = sum(view.shape[-1] for view in probe.slots)
+    steps.append(
+        Step(
+            "concatenated",
+            _shown(probe.concatenated),
+            "torch.cat of the slots in this order",
+            ok=probe.concatenated.shape[-1] == width,
+        )
+    )
+    steps.append(Step("fc output", _shown(probe.fused), f"{shown(pair.draft.path)}: fc.weight"))
+    steps.append(_proposals_step(pair, prompt.id, probe.proposals))
+    return Trace(static.pair, (*static.steps, *steps))
+
+
+def _shown(view: StateView) -> dict[str, Any]:
+    return {"shape": list(view.shape), "norm": round(view.norm, 4), "first": list(view.first)}
+
+
+def _proposals_step(pair: Pair, prompt: str, proposals: tuple[int, ...]) -> Step:
+    """Return the first chain, beside the golden's where there is one."""
+    golden = _golden(pair)
+    recorded = None if golden is None or prompt not in golden.tensors else golden.tensors[prompt].proposals
+    if golden is None or recorded is None or len(recorded) == 0 or recorded.shape[1] != len(proposals):
+        return Step("first proposals", list(proposals), f"{shown(pair.draft.path)}; no golden to compare with")
+    expected = recorded[0].tolist()
+    same = list(proposals) == expected
+    note = None if same else f"the golden has {expected}: harness check {pair.file} judges it on all positions"
+    return Step(
+        "first proposals", list(proposals), f"{shown(pair.draft.path)}; compared with {shown(golden.file)}", same, note
+    )
+
+
+def _golden(pair: Pair) -> Golden | None:
+    try:
+        return load_golden(golden_in_use(pair))
+    except InputError:
+        return None
