@@ -42,7 +42,9 @@ def show(
 
     found = _load(which, device_class)
     if json:
-        output.print_json({"golden": str(found.file), **found.document.model_dump(mode="json")})
+        errors = found.document.acceptance.to_dict()["standard_errors"]
+        body = {"golden": str(found.file), **found.document.model_dump(mode="json"), "standard_errors": errors}
+        output.print_json(body)
     else:
         output.print_report(golden_report(found))
 

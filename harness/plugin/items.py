@@ -48,11 +48,13 @@ class DetectorItem(pytest.Item):
                 pytest.skip(f"nothing was judged: the golden has just been recorded, {done.golden}")
         result = checked(self.config, self.path)
         finding = result.findings[self.name]
-        rate = result.measurement.acceptance.rate
+        acceptance = result.measurement.acceptance
+        error = acceptance.errors.get("rate")
         self.user_properties += [
             ("acceptance_pair", result.pair.name),
             ("acceptance_verdict", str(finding.state)),
-            ("acceptance_rate", percent(rate)),
+            ("acceptance_rate", percent(acceptance.rate)),
+            ("acceptance_standard_error", percent(error)),
         ]
         if finding.state is State.NOT_APPLICABLE:
             pytest.skip(f"not applicable: {finding.message}")

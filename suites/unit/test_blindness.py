@@ -25,7 +25,9 @@ def test_a_draft_that_does_not_read_the_target_is_refused(recorded: Path, harnes
 
 
 def test_a_golden_says_who_sees_the_fault(recorded: Path, harness: Command) -> None:
-    blindness = harness("golden", "show", recorded, "--json").json["blindness"]
+    body = harness("golden", "show", recorded, "--json").json
+    assert 0 < body["standard_errors"]["rate"] < 0.1
+    blindness = body["blindness"]
     assert blindness["boundaries"] == [0, 1, 3]
     assert "proposals" in blindness["seen_by"]
     text = " ".join(harness("golden", "show", recorded).out.split())

@@ -129,6 +129,7 @@ def test_junit_carries_rate_and_verdict(pairs: Path, pytester: pytest.Pytester) 
     text = (pytester.path / "junit.xml").read_text()
     assert '<property name="acceptance_verdict" value="pass" />' in text
     assert '<property name="acceptance_rate" value="8.6%" />' in text
+    assert '<property name="acceptance_standard_error" value="1.2%" />' in text
 
 
 def test_the_engine_option_wins(pairs: Path, pytester: pytest.Pytester) -> None:
