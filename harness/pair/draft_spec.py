@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import InputError
+from harness.facts.families import FAMILIES, Family
 from harness.files import read_json_object
 from harness.pair.config_values import ConfigValues
+from harness.pair.layer_config import IDS_KEY, family_of, layer_ids
 
-__all__ = ["DRAFT_ARCHITECTURES", "DraftSpec", "read_draft_spec"]
+__all__ = ["RUN_FAMILIES", "DraftSpec", "read_draft_spec"]
 
-# The one-layer LLaMA drafts whose flags and tensor names this reader resolves.
-DRAFT_ARCHITECTURES = ("LlamaForCausalLMEagle3",)
-_IDS = "eagle_aux_hidden_state_layer_ids"
+# The kinds of config whose drafts are one LLaMA layer.
+RUN_FAMILIES = ("llama-eagle3", "eagle", "angelslim", "speculators")
+_ROPE = ("rope_theta", "rope_scaling", "rope_parameters")
 
 
 @dataclass(frozen=True)
@@ -94,10 +96,13 @@ def read_draft_spec(path: Path) -> DraftSpec:
     )
     config = ConfigValues(raw, file)
     nested = config.section("eagle_config")
-    architecture = _architecture(config)
-    hidden_size = config.integer("hidden_size")
-    num_heads = config.integer("num_attention_heads")
-    if "head_dim" not in config and hidden_size % num_heads:
+    family = family_of(raw, file)
+    # Where a transformer's config is nested, the sizes stand in it and the draft's own keys outside.
+    sizes = config if family.section is None else config.section(family.section)
+    _require_one_llama_layer(family, sizes, file)
+    hidden_size = sizes.integer("hidden_size")
+    num_heads = sizes.integer("num_attention_heads")
+    if "head_dim" not in sizes and hidden_size % num_heads:
         raise InputError(
             "the key is missing and hidden_size / num_attention_heads is no integer",
             file=file,
@@ -105,76 +110,56 @@ def read_draft_spec(path: Path) -> DraftSpec:
             found=f"{hidden_size} / {num_heads}",
             expected="the width of a head",
         )
-    head_dim = config.integer("head_dim", max(1, hidden_size // num_heads), high=1 << 16)
+    head_dim = sizes.integer("head_dim", max(1, hidden_size // num_heads), high=1 << 16)
     if head_dim % 2:
-        raise config.error("head_dim", head_dim, "an even number: rotary embedding turns the dimensions in pairs")
-    num_kv_heads = config.integer("num_key_value_heads", num_heads)
+        raise sizes.error("head_dim", head_dim, "an even number: rotary embedding turns the dimensions in pairs")
+    num_kv_heads = sizes.integer("num_key_value_heads", num_heads)
     if num_heads % num_kv_heads:
-        raise config.error("num_key_value_heads", num_kv_heads, f"a divisor of num_attention_heads = {num_heads}")
-    vocab_size = config.integer("vocab_size")
+        raise sizes.error("num_key_value_heads", num_kv_heads, f"a divisor of num_attention_heads = {num_heads}")
+    vocab_size = sizes.integer("vocab_size")
     draft_vocab_size = config.integer("draft_vocab_size", vocab_size)
     if draft_vocab_size > vocab_size:
         raise config.error("draft_vocab_size", draft_vocab_size, f"at most vocab_size = {vocab_size}")
-    ids, ids_key = _layer_ids(config, nested)
-    flags, resolved = _flags(config, nested)
+    inner, outer = layer_ids(config)
+    flags, resolved = _flags(config, nested, family)
     return DraftSpec(
         path=path,
-        architecture=architecture,
+        architecture=_first_architecture(raw, family),
         hidden_size=hidden_size,
         target_hidden_size=config.integer("target_hidden_size", hidden_size),
-        intermediate_size=config.integer("intermediate_size"),
+        intermediate_size=sizes.integer("intermediate_size"),
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
         vocab_size=vocab_size,
         draft_vocab_size=draft_vocab_size,
-        max_positions=config.integer("max_position_embeddings", 2048),
-        rms_norm_eps=config.number("rms_norm_eps", 1e-6),
-        hidden_act=config.text("hidden_act", "silu"),
-        attention_bias=config.boolean("attention_bias", False),
-        mlp_bias=config.boolean("mlp_bias", False),
-        rope={key: raw[key] for key in ("rope_theta", "rope_scaling", "rope_parameters") if raw.get(key) is not None},
-        layer_ids=ids,
-        ids_key=ids_key,
+        max_positions=sizes.integer("max_position_embeddings", 2048),
+        rms_norm_eps=sizes.number("rms_norm_eps", 1e-6),
+        hidden_act=sizes.text("hidden_act", "silu"),
+        attention_bias=sizes.boolean("attention_bias", False),
+        mlp_bias=sizes.boolean("mlp_bias", False),
+        rope={key: sizes.values[key] for key in _ROPE if sizes.values.get(key) is not None},
+        layer_ids=inner if inner is not None else outer,
+        ids_key=IDS_KEY if inner is None and outer is not None else f"eagle_config.{IDS_KEY}",
         tie_word_embeddings=config.boolean("tie_word_embeddings", False),
         resolved=resolved,
         **flags,
     )
 
 
-def _architecture(config: ConfigValues) -> str:
-    names = config.values.get("architectures")
-    if not isinstance(names, list) or not names or not isinstance(names[0], str):
-        raise config.error("architectures", names, "a list with the draft's class")
-    if names[0] not in DRAFT_ARCHITECTURES:
+def _require_one_llama_layer(family: Family, sizes: ConfigValues, file: Path) -> None:
+    """Refuse kinds whose draft is no single LLaMA layer, which is what can be run."""
+    if family.name not in RUN_FAMILIES:
         raise InputError(
-            "this kind of draft cannot be run",
-            file=config.file,
+            "this kind of draft cannot be run; harness layers and harness trace --static read it",
+            file=file,
             key="architectures",
-            found=names[0],
-            expected=" or ".join(DRAFT_ARCHITECTURES),
+            found=family.mark,
+            expected=" or ".join(FAMILIES[name].mark for name in RUN_FAMILIES),
         )
-    layers = config.integer("num_hidden_layers", 1)
+    layers = sizes.integer("num_hidden_layers", 1)
     if layers != 1:
-        raise config.error("num_hidden_layers", layers, "1: an EAGLE-3 draft has one layer")
-    return names[0]
-
-
-def _layer_ids(config: ConfigValues, nested: ConfigValues) -> tuple[tuple[int, ...] | None, str]:
-    """Return the layer ids and the key they stand under; two keys that disagree are an error."""
-    inner, outer = nested.integers(_IDS), config.integers(_IDS)
-    if inner is not None and outer is not None and inner != outer:
-        raise InputError(
-            "two keys give different layer ids",
-            file=config.file,
-            key=f"eagle_config.{_IDS} and {_IDS}",
-            found=f"{list(inner)} and {list(outer)}",
-            expected="one list",
-            next_step="keep the list that the draft was trained with, under eagle_config",
-        )
-    if inner is None and outer is not None:
-        return outer, _IDS
-    return inner, f"eagle_config.{_IDS}"
+        raise sizes.error("num_hidden_layers", layers, "1: an EAGLE-3 draft has one layer")
 
 
 _FLAGS = {
@@ -186,7 +171,13 @@ _FLAGS = {
 }
 
 
-def _flags(config: ConfigValues, nested: ConfigValues) -> tuple[dict[str, bool], dict[str, str]]:
+def _first_architecture(raw: Mapping[str, Any], family: Family) -> str:
+    names = raw.get("architectures")
+    return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else family.name
+
+
+def _flags(config: ConfigValues, nested: ConfigValues, family: Family) -> tuple[dict[str, bool], dict[str, str]]:
+    who = "speculators writes them" if family.name == "speculators" else "SGLang and vLLM read this architecture"
     flags: dict[str, bool] = {}
     resolved: dict[str, str] = {}
     for name, default in _FLAGS.items():
@@ -200,7 +191,7 @@ def _flags(config: ConfigValues, nested: ConfigValues) -> tuple[dict[str, bool],
             )
         source = nested if name in nested else config
         if name not in source:
-            resolved[name] = f"absent: {default}, as SGLang and vLLM read this architecture"
+            resolved[name] = f"absent: {default}, as {who}"
         flags[name] = source.boolean(name, default)
     if flags["norm_before_fc"] and flags["fc_norm"]:
         raise InputError(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from harness.errors import InputError
+from harness.errors import InputError, quote
 from harness.facts.families import FAMILIES, Family, recognise
 from harness.files import is_folder, read_json_object
 from harness.pair.config_values import ConfigValues
 
-__all__ = ["IDS_KEY", "LayerConfig", "read_layer_config"]
+__all__ = ["IDS_KEY", "LayerConfig", "family_of", "layer_ids", "read_layer_config"]
 
 IDS_KEY = "eagle_aux_hidden_state_layer_ids"
 
@@ -56,29 +58,9 @@ def read_layer_config(path: Path) -> LayerConfig:
     """
     file = path / "config.json" if is_folder(path) else path
     raw = read_json_object(file, what="draft's config", next_step="give a draft's folder or its config.json")
-    family = recognise(raw)
-    if family is None:
-        names = raw.get("architectures")
-        raise InputError(
-            "the config is of no known kind of draft",
-            file=file,
-            key="architectures, speculators_model_type, draft_vocab_size",
-            found=f"{names}, {raw.get('speculators_model_type')}, {raw.get('draft_vocab_size')}",
-            expected=" or ".join(known.mark for known in FAMILIES.values()),
-        )
-    if family.refused is not None:
-        raise InputError(family.refused, file=file, key="architectures", found=family.mark)
+    family = family_of(raw, file)
     config = ConfigValues(raw, file)
-    nested, top = config.section("eagle_config").integers(IDS_KEY), config.integers(IDS_KEY)
-    if nested is not None and top is not None and nested != top:
-        raise InputError(
-            "two keys give different layer ids",
-            file=file,
-            key=f"eagle_config.{IDS_KEY} and {IDS_KEY}",
-            found=f"{list(nested)} and {list(top)}",
-            expected="one list",
-            next_step="keep the list that the draft was trained with, under eagle_config",
-        )
+    nested, top = layer_ids(config)
     sizes = config if family.section is None else config.section(family.section)
     hidden = sizes.integer("hidden_size") if "hidden_size" in sizes else None
     return LayerConfig(
@@ -89,3 +71,49 @@ def read_layer_config(path: Path) -> LayerConfig:
         hidden,
         config.integer("target_hidden_size") if "target_hidden_size" in config else hidden,
     )
+
+
+def family_of(raw: Mapping[str, Any], file: Path) -> Family:
+    """Return the kind of a draft's config.
+
+    Raises:
+        InputError: It is of no known kind, or of one that is no EAGLE-3 draft of one layer.
+    """
+    family = recognise(raw)
+    if family is None:
+        names = raw.get("architectures")
+        raise InputError(
+            "the config is of no known kind of draft",
+            file=file,
+            key="architectures, speculators_model_type, draft_vocab_size",
+            found=f"{quote(names)}, {quote(raw.get('speculators_model_type'))}, {quote(raw.get('draft_vocab_size'))}",
+            expected=" or ".join(known.mark for known in FAMILIES.values()),
+        )
+    if family.refused is not None:
+        raise InputError(
+            family.refused,
+            file=file,
+            key="architectures",
+            found=family.mark,
+            expected="a draft of one layer, as LlamaForCausalLMEagle3",
+        )
+    return family
+
+
+def layer_ids(config: ConfigValues) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+    """Return the ids under `eagle_config` and those at the top level, each `None` where there are none.
+
+    Raises:
+        InputError: Both are there and differ.
+    """
+    nested, top = config.section("eagle_config").integers(IDS_KEY), config.integers(IDS_KEY)
+    if nested is not None and top is not None and nested != top:
+        raise InputError(
+            "two keys give different layer ids",
+            file=config.file,
+            key=f"eagle_config.{IDS_KEY} and {IDS_KEY}",
+            found=f"{list(nested)} and {list(top)}",
+            expected="one list",
+            next_step="keep the list that the draft was trained with, under eagle_config",
+        )
+    return nested, top

@@ -37,8 +37,10 @@ _CONFIG = [
     Damage(
         "draft without hidden_size", drop_value(DRAFT_CONFIG, "hidden_size"), (DRAFT_CONFIG, "hidden_size", "missing")
     ),
-    _draft("of an unknown kind", "architectures", ["MedusaModel"], "found MedusaModel", "LlamaForCausalLMEagle3"),
-    _draft("of a nameless kind", "architectures", ["\ud800\n"], "expected LlamaForCausalLMEagle3"),
+    _draft("of an unknown kind", "architectures", ["MedusaModel"], "found ['MedusaModel']", "LlamaForCausalLMEagle3"),
+    _draft("of a kind that cannot be run", "architectures", ["Eagle3DeepseekV2ForCausalLM"], "cannot be run", "layers"),
+    _draft("of several layers at once", "architectures", ["PEagleDraftModel"], "a P-EAGLE draft has several layers"),
+    _draft("of a nameless kind", "architectures", ["\ud800\n"], "no known kind of draft", "LlamaForCausalLMEagle3"),
     _draft("of two layers", "num_hidden_layers", 2, "found 2", "expected 1"),
     _draft("eagle_config a list", "eagle_config", [1], "found [1]", "expected an object"),
     _draft("for a larger vocabulary", "vocab_size", 128, "another vocabulary", "found 128", "expected 64", "Next:"),
