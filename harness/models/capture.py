@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
 
 from harness.errors import InputError
 
-__all__ = ["BoundaryCapture", "decoder_blocks", "watch_boundaries"]
+__all__ = ["BoundaryCapture", "BoundaryWatch", "decoder_blocks"]
 
 
 def decoder_blocks(model: nn.Module, num_layers: int) -> nn.ModuleList:
@@ -35,7 +35,7 @@ def decoder_blocks(model: nn.Module, num_layers: int) -> nn.ModuleList:
     return blocks
 
 
-def watch_boundaries(
+def _watch_boundaries(
     model: nn.Module, num_layers: int, boundaries: Iterable[int], tell: Callable[[int, Tensor], None]
 ) -> list[torch.utils.hooks.RemovableHandle]:
     """Call `tell` with each of the boundaries and its state [B, T, H] as forward calls pass it.
@@ -68,8 +68,8 @@ def watch_boundaries(
     ]
 
 
-class BoundaryCapture:
-    """Context manager that keeps what passes chosen boundaries during forward calls.
+class BoundaryWatch:
+    """Context manager that is told what passes chosen boundaries during forward calls; `_keep` says what it keeps.
 
     Args:
         model: A transformers causal language model.
@@ -79,16 +79,16 @@ class BoundaryCapture:
 
     def __init__(self, model: nn.Module, num_layers: int, boundaries: Sequence[int]) -> None:
         decoder_blocks(model, num_layers)
-        self._watch = (model, num_layers)
+        self._watched = (model, num_layers)
         self.boundaries = tuple(boundaries)
         outside = [boundary for boundary in self.boundaries if not 0 <= boundary <= num_layers]
         if outside:
             raise InputError("no such boundary", found=outside, expected=f"0 to {num_layers}")
-        self._states: dict[int, Tensor] = {}
+        self._kept: dict[int, Tensor] = {}
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
 
-    def __enter__(self) -> BoundaryCapture:
-        self._handles = watch_boundaries(*self._watch, set(self.boundaries), self._keep)
+    def __enter__(self) -> Self:
+        self._handles = _watch_boundaries(*self._watched, set(self.boundaries), self._keep)
         return self
 
     def __exit__(
@@ -98,14 +98,21 @@ class BoundaryCapture:
             handle.remove()
         self._handles.clear()
 
+    def _keep(self, boundary: int, state: Tensor) -> None:
+        raise NotImplementedError
+
+
+class BoundaryCapture(BoundaryWatch):
+    """Keeps the states [B, T, H] themselves; arguments as `BoundaryWatch`'s."""
+
     def concatenated(self) -> Tensor:
         """Return the latest forward's states, concatenated in the boundaries' order: [B, T, len(boundaries) * H]."""
-        return torch.cat([self._states[boundary] for boundary in self.boundaries], dim=-1)
+        return torch.cat([self._kept[boundary] for boundary in self.boundaries], dim=-1)
 
     def state(self, boundary: int) -> Tensor:
         """Return the latest forward's state [B, T, H] at one of the boundaries."""
-        return self._states[boundary]
+        return self._kept[boundary]
 
     def _keep(self, boundary: int, state: Tensor) -> None:
         # A copy: a later block may update its input in place, and the captured state would follow.
-        self._states[boundary] = state.detach().clone()
+        self._kept[boundary] = state.detach().clone()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from types import TracebackType
 
 import torch
 from torch import Tensor, nn
 
 from harness.facts.stages import signs
-from harness.models.capture import watch_boundaries
+from harness.models.capture import BoundaryWatch
 from harness.models.precision import norm_dtype
 
 __all__ = ["BoundarySketches", "sketch", "sketch_parts"]
@@ -31,8 +29,8 @@ def sketch(states: Tensor, positions: Tensor) -> Tensor:
     return chosen.to(dtype) @ _projection(states.shape[-1], dtype, states.device)
 
 
-class BoundarySketches:
-    """Context manager that sketches every boundary of a target during a forward.
+class BoundarySketches(BoundaryWatch):
+    """Sketches every boundary of a target during a forward.
 
     Args:
         model: A transformers causal language model.
@@ -41,28 +39,15 @@ class BoundarySketches:
     """
 
     def __init__(self, model: nn.Module, num_layers: int, positions: Tensor) -> None:
+        super().__init__(model, num_layers, range(num_layers + 1))
         self.positions = positions
-        self._sketches: dict[int, Tensor] = {}
-        self._watch = (model, num_layers)
-        self._handles: Sequence[torch.utils.hooks.RemovableHandle] = ()
-
-    def __enter__(self) -> BoundarySketches:
-        model, num_layers = self._watch
-        self._handles = watch_boundaries(model, num_layers, range(num_layers + 1), self._keep)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for handle in self._handles:
-            handle.remove()
 
     def stacked(self) -> Tensor:
         """Return the latest forward's sketches: [B, p, N+1, WIDTH]."""
-        return torch.stack([self._sketches[boundary] for boundary in sorted(self._sketches)], dim=2)
+        return torch.stack([self._kept[boundary] for boundary in self.boundaries], dim=2)
 
     def _keep(self, boundary: int, state: Tensor) -> None:
-        self._sketches[boundary] = sketch(state.detach(), self.positions)
+        self._kept[boundary] = sketch(state.detach(), self.positions)
 
 
 def sketch_parts(states: Tensor, positions: Tensor, parts: int) -> Tensor:
