@@ -110,9 +110,7 @@ def compare_layers(
     boundaries = None if trained.reading is None else trained.reading.boundaries
     engines = {}
     for name in _names(architecture, writer):
-        # SGLang looks under eagle_config only: ids at the top level leave it with its default.
-        ids = config.nested if name.startswith("sglang") else config.ids
-        engine = _read(config, name, ids, num_layers, architecture)
+        engine = _read(config, name, config.seen_by(name), num_layers, architecture)
         engines[name] = _with_advice(engine, name, boundaries, num_layers, architecture)
     return LayersReport(config, writer, trained_as is None, boundaries, engines)
 

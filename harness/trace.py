@@ -116,8 +116,7 @@ def trace_static(name_or_path: str) -> Trace:
     served_name = settings.served_by
     served = trained
     if served_name is not None:
-        # SGLang looks under eagle_config only: ids at the top level leave it with its default.
-        ids = config.nested if served_name.startswith("sglang") else config.ids
+        ids = config.seen_by(served_name)
         served = _reading(config, served_name, ids, target)
         steps.append(_served_step(served_name, served, trained, config, ids))
     steps += _widths(config, target, served, trained, settings)

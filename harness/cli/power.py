@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from harness.cli import output
 from harness.errors import InputError
-
-if TYPE_CHECKING:
-    from harness.baseline.store import Golden
-    from harness.pair.pair import Pair
 
 __all__ = ["power"]
 
@@ -42,6 +38,9 @@ def power(
 
     No model runs: losses are planted in the golden's own counts and judged by the gate's own rule.
     """
+    from harness.baseline.store import load_golden
+    from harness.check import golden_in_use
+    from harness.detectors.acceptance import effective_floor
     from harness.pair.pair import load_pair
     from harness.planning import Plan, power_table
     from harness.report.power import draw_power, power_report, require_drawable
@@ -49,12 +48,12 @@ def power(
     if plot is not None:
         require_drawable(plot)
     ready = load_pair(pair)
-    golden = _golden(ready)
+    golden = load_golden(golden_in_use(ready))
     gate, document = ready.settings.gate, golden.document
     plan = Plan(
         recorded=[prompt.counts() for prompt in document.prompts],
         margin=gate.margin,
-        floor=max(gate.floor, document.floor),
+        floor=effective_floor(ready, golden),
         alpha=gate.alpha,
         simulations=simulations,
         seed=seed,
@@ -72,13 +71,6 @@ def power(
         output.print_json({"pair": ready.name, "golden": str(golden.file), **table.to_dict()})
     else:
         output.print_report(power_report(table, ready.name))
-
-
-def _golden(pair: Pair) -> Golden:
-    from harness.baseline.store import find_golden, load_golden
-
-    engine = pair.settings.engine
-    return load_golden(find_golden(pair, f"reference-{engine.device.partition(':')[0]}-{engine.dtype}"))
 
 
 def _require_drops(drops: list[float], rate: float) -> None:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.acceptance import PromptCounts, columns, counts_of, figures
+from harness.baseline.store import Golden
 from harness.detectors.base import Context, Finding, State
+from harness.pair.pair import Pair
 from harness.statistics import Interval, paired_drop, prompts_needed, prompts_to_clear, subset_rate
 
 __all__ = ["Judgement", "detect", "effective_floor", "judge_counts", "judge_drop", "judge_floor"]
@@ -89,7 +91,11 @@ def detect(context: Context) -> Finding:
     """Judge the drop of the acceptance rate against the margin, and the rate against the floor."""
     now = [counts_of(record) for record in context.run.records]
     golden = [prompt.counts() for _, prompt, _ in context.pairs()]
-    document, gate, floor = context.golden.document, context.pair.settings.gate, effective_floor(context)
+    document, gate, floor = (
+        context.golden.document,
+        context.pair.settings.gate,
+        effective_floor(context.pair, context.golden),
+    )
     judgement = judge_counts(
         [prompt.counts() for prompt in document.prompts],
         golden,
@@ -129,9 +135,9 @@ def _drops(
     return {name: None if drop is None else drop.to_dict() for name, drop in drops.items()}
 
 
-def effective_floor(context: Context) -> float:
+def effective_floor(pair: Pair, golden: Golden) -> float:
     """Return the floor that holds: a pair file cannot lower the one that was recorded."""
-    return max(context.pair.settings.gate.floor, context.golden.document.floor)
+    return max(pair.settings.gate.floor, golden.document.floor)
 
 
 def judge_drop(drop: Interval, margin: float) -> State:

@@ -14,7 +14,7 @@ from packaging.version import InvalidVersion, Version
 
 from harness.errors import InputError
 from harness.facts.rules import AS_IS, PLUS_ONE, IdRule
-from harness.facts.sglang import SGLANG_ROWS, EngineRow, shared_class
+from harness.facts.sglang import LAST, SGLANG_ROWS, EngineRow, shared_class
 
 __all__ = ["CONVENTIONS", "Convention", "Reading", "find_convention", "newest", "read_ids", "write_ids"]
 
@@ -118,14 +118,13 @@ CONVENTIONS: dict[str, Convention] = {
     )
 }
 
-# Conventions kept by version: the newest known, and from which version on each row holds.
+# From which version of speculators on each row holds.
 _SPECULATORS = (("0.1", "speculators==0.3"), ("0.4", "speculators==0.4"))
-SGLANG_NEWEST = "0.5.23"
 
 
 def newest(name: str) -> str:
     """Return a convention's full name: the newest version known where it is kept by version and none is given."""
-    return {"sglang": f"sglang=={SGLANG_NEWEST}", "speculators": "speculators==0.4"}.get(name, name)
+    return {"sglang": f"sglang=={LAST}", "speculators": "speculators==0.4"}.get(name, name)
 
 
 def find_convention(name: str, *, architecture: str, file: object = None, key: str | None = None) -> Convention:
@@ -157,7 +156,7 @@ def _version(text: str, name: str, file: str | None, key: str | None) -> Version
         return Version(text)
     except InvalidVersion:
         raise InputError(
-            "the convention's version is none", file=file, key=key, found=name, expected=f"as sglang=={SGLANG_NEWEST}"
+            "the convention's version is none", file=file, key=key, found=name, expected=f"as sglang=={LAST}"
         ) from None
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from harness.facts.rules import AS_IS, AS_IS_IF_LAST, PLUS_ONE, PLUS_ONE_IF_FIRST_IS_ONE, IdRule
 
-__all__ = ["ARCHITECTURES", "SGLANG_ROWS", "EngineRow", "shared_class"]
+__all__ = ["ARCHITECTURES", "LAST", "SGLANG_ROWS", "EngineRow", "shared_class"]
 
 FIRST, LAST = "0.4.10.post2", "0.5.23"
 

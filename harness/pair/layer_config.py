@@ -42,6 +42,10 @@ class LayerConfig:
         """The ids, wherever they stand."""
         return self.nested if self.nested is not None else self.top
 
+    def seen_by(self, convention: str) -> tuple[int, ...] | None:
+        """Return the ids that an engine looks at: of SGLang those under `eagle_config` only."""
+        return self.nested if convention.startswith("sglang") else self.ids
+
     @property
     def key(self) -> str | None:
         """The key that they stand under; `None` where there are none."""
