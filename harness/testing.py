@@ -24,10 +24,13 @@ from torch import nn
 
 from harness.errors import InputError
 from harness.facts.conventions import write_ids
+from harness.facts.flags import FLAGS
+from harness.models.target import auto_class
 from harness.pair.quiet import quiet
 
 __all__ = [
     "ARCHITECTURES",
+    "WRAPPERS",
     "LayerCase",
     "architectures",
     "boundary_lists",
@@ -35,6 +38,7 @@ __all__ = [
     "layer_cases",
     "layer_ids",
     "malformed_draft_configs",
+    "tiny_config",
     "tiny_target",
 ]
 
@@ -98,6 +102,42 @@ ARCHITECTURES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 """By architecture: transformers' model type, and what its tiny config adds to the common sizes."""
 
 
+_VISION: dict[str, Any] = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 28,
+    "patch_size": 14,
+}
+
+WRAPPERS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
+    "Mistral3ForConditionalGeneration": ("mistral3", "MistralForCausalLM", {"model_type": "pixtral", "head_dim": 8}),
+    "LlavaForConditionalGeneration": ("llava", "LlamaForCausalLM", {"model_type": "clip_vision_model"}),
+    "Gemma3ForConditionalGeneration": ("gemma3", "Gemma3ForCausalLM", {"model_type": "siglip_vision_model"}),
+}
+"""Multimodal wrappers: transformers' model type, the text model they wrap, and what their vision config adds."""
+
+
+def tiny_config(architecture: str, *, layers: int = 5) -> Any:
+    """Return transformers' config of a tiny target.
+
+    Args:
+        architecture: One of `ARCHITECTURES` or `WRAPPERS`.
+        layers: Decoder blocks, N; a wrapper's vision tower has two, whatever N is.
+    """
+    from transformers import AutoConfig
+
+    with quiet():
+        if architecture in WRAPPERS:
+            kind, text, vision = WRAPPERS[architecture]
+            return AutoConfig.for_model(
+                kind, text_config=tiny_config(text, layers=layers).to_dict(), vision_config={**_VISION, **vision}
+            )
+        kind, extra = ARCHITECTURES[architecture]
+        return AutoConfig.for_model(kind, num_hidden_layers=layers, architectures=[architecture], **{**_SIZES, **extra})
+
+
 @functools.lru_cache(maxsize=128)
 def tiny_target(architecture: str, *, layers: int = 5, dtype: torch.dtype = torch.float32, seed: int = 0) -> nn.Module:
     """Return a transformers causal language model of random weights, norm weights off one, in evaluation mode.
@@ -105,19 +145,16 @@ def tiny_target(architecture: str, *, layers: int = 5, dtype: torch.dtype = torc
     One model is made for each set of arguments and shared: do not change it.
 
     Args:
-        architecture: One of `ARCHITECTURES`.
+        architecture: One of `ARCHITECTURES` or `WRAPPERS`.
         layers: Decoder blocks, N.
         dtype: Of its weights.
         seed: Of its weights.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    kind, extra = ARCHITECTURES[architecture]
     with quiet():
-        config = AutoConfig.for_model(kind, num_hidden_layers=layers, **{**_SIZES, **extra})
+        config = tiny_config(architecture, layers=layers)
         generator = torch.random.get_rng_state()
         torch.manual_seed(seed)
-        model: nn.Module = AutoModelForCausalLM.from_config(config)
+        model: nn.Module = auto_class(config).from_config(config)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 # A norm whose weights are one cannot be told from a norm that is missing, or applied twice.
@@ -177,22 +214,61 @@ def layer_ids(
 _IDS = "eagle_aux_hidden_state_layer_ids"
 
 
+_LLAMA_SIZES: dict[str, Any] = {
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 1,
+    "vocab_size": 128256,
+}
+_MLA_SIZES: dict[str, Any] = {
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 64,
+    "num_hidden_layers": 1,
+    "vocab_size": 163840,
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}
+_KINDS = (
+    "LlamaForCausalLMEagle3",
+    "Eagle3DeepseekV2ForCausalLM",
+    "Eagle3LlamaForCausalLM",
+    "LlamaForCausalLM",
+    "Eagle3Speculator",
+)
+
+
 @st.composite
 def draft_configs(draw: st.DrawFn) -> dict[str, Any]:
-    """Return the layer part of a draft's config, of every public kind that is an EAGLE-3 draft."""
+    """Return a draft's whole `config.json`, of every public kind that is an EAGLE-3 draft, at true size.
+
+    Any flag may be there, under `eagle_config` or at the top, under its own name or an older one; no two disagree.
+    """
+    kind = draw(st.sampled_from(_KINDS))
+    sizes = _MLA_SIZES if kind == "Eagle3DeepseekV2ForCausalLM" else _LLAMA_SIZES
     ids = draw(st.none() | st.lists(st.integers(-1, 60), min_size=3, max_size=3))
-    config: dict[str, Any] = {"hidden_size": 4096, "draft_vocab_size": 32000}
-    kind = draw(
-        st.sampled_from(
-            ["LlamaForCausalLMEagle3", "Eagle3DeepseekV2ForCausalLM", "Eagle3LlamaForCausalLM", "LlamaForCausalLM"]
-        )
-        | st.just("Eagle3Speculator")
-    )
-    config["architectures"] = [kind]
+    config: dict[str, Any] = {"architectures": [kind], "draft_vocab_size": 32000}
+    nested: dict[str, Any] = {}
     if kind == "Eagle3Speculator":
-        config |= {"speculators_model_type": "eagle3", "transformer_layer_config": {"hidden_size": 4096}, _IDS: ids}
-    elif ids is not None:
-        config["eagle_config"] = {_IDS: ids}
+        config |= {"speculators_model_type": "eagle3", "transformer_layer_config": dict(sizes), _IDS: ids}
+    else:
+        config |= sizes
+        if ids is not None:
+            nested[_IDS] = ids
+    switched_on = draw(st.lists(st.sampled_from([*FLAGS]), unique=True))
+    for flag in (FLAGS[name] for name in switched_on):
+        if flag.name == "fc_norm" and "norm_before_fc" in switched_on:
+            continue
+        where = draw(st.sampled_from([config, nested]))
+        where[draw(st.sampled_from([flag.name, flag.legacy or flag.name]))] = draw(st.booleans())
+    if nested:
+        config["eagle_config"] = nested
     return config
 
 
@@ -200,13 +276,17 @@ def draft_configs(draw: st.DrawFn) -> dict[str, Any]:
 def malformed_draft_configs(draw: st.DrawFn) -> dict[str, Any]:
     """Return draft configs of which none may be read: wrong kinds of values, keys that disagree, unknown kinds."""
     config = draw(draft_configs())
-    fault = draw(st.sampled_from(["kind", "ids", "section", "disagree"]))
+    fault = draw(st.sampled_from(["kind", "ids", "section", "disagree", "flag", "flags"]))
     if fault == "kind":
         config.pop("speculators_model_type", None)
         config["architectures"] = draw(st.sampled_from([["PEagleDraftModel"], ["MedusaModel"], [], None, "Llama", [3]]))
     elif fault == "ids":
         wrong = st.sampled_from(["1, 2, 3", 7, [], [1.5], [True], [None], {"a": 1}])
         config["eagle_config"] = {_IDS: draw(wrong)}
+    elif fault == "flag":
+        config["eagle_config"] = {draw(st.sampled_from([*FLAGS])): draw(st.sampled_from(["true", 1, 0.0, [], {}]))}
+    elif fault == "flags":
+        config |= {"norm_output": True, "eagle_config": {"norm_output": False}}
     elif fault == "section":
         config["eagle_config"] = draw(st.sampled_from([[1, 2, 3], "ids", 3, True]))
     else:

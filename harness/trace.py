@@ -16,8 +16,13 @@ from harness.engines.base import StateView
 from harness.engines.registry import find_prober
 from harness.errors import InputError
 from harness.facts.conventions import Reading, newest, read_ids
+from harness.facts.flags import FLAGS
 from harness.files import shown
+from harness.models.checkpoint import has_weights, weight_files
+from harness.models.draft_contract import check_headers, expected_tensors
 from harness.pair.builtin import find_pair
+from harness.pair.draft_flags import said
+from harness.pair.draft_spec import read_draft_spec
 from harness.pair.layer_config import LayerConfig, read_layer_config
 from harness.pair.pair import Pair, checkpoint_folder, load_prompts
 from harness.pair.pairfile import PairFile, read_pair_file
@@ -116,10 +121,12 @@ def trace_static(name_or_path: str) -> Trace:
     served_name = settings.served_by
     served = trained
     if served_name is not None:
-        ids = config.seen_by(served_name)
-        served = _reading(config, served_name, ids, target)
-        steps.append(_served_step(served_name, served, trained, config, ids))
+        served = _reading(config, served_name, config.seen_by(served_name), target)
+        steps.append(_served_step(served_name, served, trained, config))
+    steps.append(_flags_step(config, writer, served_name))
     steps += _widths(config, target, served, trained, settings)
+    if not isinstance(served, InputError):
+        steps.append(_tensors_step(config, settings, len(served.boundaries)))
     return Trace(settings.name, tuple(steps))
 
 
@@ -159,18 +166,57 @@ def _served_step(
     served: Reading | InputError,
     trained: Reading | InputError,
     config: LayerConfig,
-    ids: tuple[int, ...] | None,
 ) -> Step:
     step = _reading_step("served by", name, served)
     if isinstance(served, InputError):
         return step
     notes = [step.note] if step.note else []
-    if ids is None and config.ids is not None:
-        notes.append(f"{served.convention} does not read {config.key}, and takes its default")
+    overlooked = config.overlooked_by(name)
+    if overlooked is not None:
+        notes.append(overlooked)
     agrees = not isinstance(trained, InputError) and served.boundaries == trained.boundaries
     if not agrees and not isinstance(trained, InputError):
         notes.append(f"trained on boundaries {list(trained.boundaries)}, served {list(served.boundaries)}")
     return Step(step.name, step.value, step.source, ok=agrees, note="; ".join(notes) or None)
+
+
+def _flags_step(config: LayerConfig, writer: str, served_by: str | None) -> Step:
+    """Return the draft's flags as they are acted on, beside what they were trained as."""
+    trained = config.flags(writer)
+    flags = trained if served_by is None else config.flags(served_by)
+    differing = trained.differing(flags)
+    notes = [f"{name}: trained as {said(trained.values[name])}, {FLAGS[name].does}" for name in differing]
+    notes += flags.remarks.values()
+    absence = "" if flags.absence is None else f"; {flags.absence}"
+    return Step(
+        "flags",
+        dict(flags.values),
+        f"{shown(config.file)}, as {flags.reader} reads it{absence}",
+        ok=None if served_by is None else not differing,
+        note="; ".join(notes) or None,
+    )
+
+
+def _tensors_step(config: LayerConfig, settings: PairFile, slots: int) -> Step:
+    """Return the draft's tensors by its config, at true size without memory for them, beside those on disk."""
+    folder = config.file.parent
+    try:
+        spec = read_draft_spec(folder, settings.trained_as)
+    except InputError as error:
+        return Step("draft tensors", None, shown(config.file), note=f"not known: {error.key}: {error.problem}")
+    if settings.served_by is not None:
+        spec = spec.served_by(settings.served_by)
+    shapes = {name: list(tensor.shape) for name, tensor in expected_tensors(spec, slots).items()}
+    value = {"tensors": len(shapes), "fc.weight": shapes.get("fc.weight")}
+    if not has_weights(folder):
+        return Step("draft tensors", value, f"{shown(config.file)}; there are no weights to compare with")
+    source = f"{shown(weight_files(folder)[0])}: names and shapes"
+    try:
+        check_headers(spec, slots)
+    except InputError as error:
+        why = f"{error.key}: {error.problem}, found {error.found}, expected {error.expected}"
+        return Step("draft tensors", value, source, ok=False, note=why)
+    return Step("draft tensors", value, source, ok=True)
 
 
 def _widths(

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from harness.detectors.base import Context, Finding, State
+from harness.facts.flags import FLAGS
+from harness.models.checkpoint import read_headers
+from harness.models.draft_contract import by_canonical_name
 from harness.models.draft_weights import vocabulary_map
-from harness.pair.pair import Pair
+from harness.pair.draft_flags import said
+from harness.pair.pair import Pair, Wiring
 
 __all__ = ["broken_contract", "detect"]
 
@@ -19,13 +25,18 @@ def detect(context: Context) -> Finding:
         "boundaries": list(wiring.served.boundaries),
         "trained_as": wiring.trained.convention,
         "served_by": context.pair.settings.served_by,
+        "flags": dict(wiring.served_flags.values),
+        "flags_absent": list(wiring.served_flags.absent),
         "problems": problems,
     }
-    notes = _differences(context)
+    notes = (*_differences(context), *wiring.served_flags.remarks.values())
     if problems:
         return Finding(State.REGRESSION, problems[0], figures, notes)
     ids, convention = list(wiring.trained.ids), wiring.trained.convention
-    message = f"boundaries {list(wiring.served.boundaries)}, ids {ids} read as {convention}"
+    parts = [f"boundaries {list(wiring.served.boundaries)}, ids {ids} read as {convention}"]
+    if wiring.served_flags.absence is not None:
+        parts.append(wiring.served_flags.absence)
+    message = "; ".join(parts)
     return Finding(State.PASS, message, figures, notes)
 
 
@@ -34,10 +45,17 @@ def broken_contract(pair: Pair) -> list[str]:
     problems = []
     wiring, draft = pair.wiring, pair.draft
     if not wiring.agree:
+        why = wiring.served.rule if wiring.overlooked is None else wiring.overlooked
         problems.append(
             f"{draft.ids_key} = {list(wiring.trained.ids)} in {draft.config_file} was trained as boundaries "
             f"{list(wiring.trained.boundaries)} ({wiring.trained.convention}); {wiring.served.convention} serves "
-            f"{list(wiring.served.boundaries)} ({wiring.served.rule})"
+            f"{list(wiring.served.boundaries)} ({why})"
+        )
+    problems += _flag_problems(wiring, draft.config_file)
+    if _head_is_dropped(pair):
+        problems.append(
+            f"tie_word_embeddings = true in {draft.config_file}, and the checkpoint has a head of its own (lm_head): "
+            f"{wiring.served.convention} takes the embedding for it"
         )
     maps = vocabulary_map(draft)
     if maps is None:
@@ -57,6 +75,25 @@ def broken_contract(pair: Pair) -> list[str]:
     elif not torch.equal(reachable, t2d):
         wrong = int((reachable != t2d).sum())
         problems.append(f"t2d and d2t in {draft.path} disagree on {wrong} target tokens")
+    return problems
+
+
+def _head_is_dropped(pair: Pair) -> bool:
+    """Whether the engine would tie a head to the embedding that the checkpoint ships untied (AngelSlim's do)."""
+    served, draft = pair.settings.served_by, pair.draft
+    if served is None or not served.startswith("sglang") or not draft.tie_word_embeddings:
+        return False
+    return "lm_head.weight" in by_canonical_name(read_headers(draft.path), draft, draft.config_file)
+
+
+def _flag_problems(wiring: Wiring, file: Path) -> list[str]:
+    """Return the flags by which the draft is served otherwise than it was trained."""
+    trained, served = wiring.trained_flags, wiring.served_flags
+    problems = []
+    for name in trained.differing(served):
+        taken = f"{trained.reader} takes {name} as {said(trained.values[name])}, {served.reader} as "
+        why = served.remarks.get(name, f"{FLAGS[name].does}")
+        problems.append(f"{file}: {taken}{said(served.values[name])} ({why})")
     return problems
 
 

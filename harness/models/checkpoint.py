@@ -15,7 +15,11 @@ from torch import Tensor
 from harness.errors import InputError, quote
 from harness.files import is_file, read_json_object
 
-__all__ = ["Header", "check_finite", "read_headers", "read_tensors", "weight_files"]
+__all__ = ["Header", "check_finite", "has_weights", "read_headers", "read_tensors", "weight_files"]
+
+
+# As transformers names them.
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 
 @dataclass(frozen=True)
@@ -33,22 +37,31 @@ class Header:
     shape: tuple[int, ...]
 
 
+def has_weights(folder: Path) -> bool:
+    """Whether a folder holds weights at all."""
+    return any(is_file(folder / name) or is_file(folder / f"{name}.index.json") for name in _WEIGHTS)
+
+
 def weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors files of a checkpoint, one or the shards of its index.
+    """Return the files of a checkpoint's weights, one or the shards of its index; safetensors before pickles.
 
     Raises:
         InputError: There are none, or the index names one that is not there.
     """
-    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if is_file(single):
-        return [single]
-    if not is_file(index):
-        raise InputError(
-            "the checkpoint has no weights",
-            file=folder,
-            expected="model.safetensors or model.safetensors.index.json",
-            next_step="convert other formats with safetensors' own tools",
-        )
+    for name in _WEIGHTS:
+        if is_file(folder / name):
+            return [folder / name]
+        if is_file(folder / f"{name}.index.json"):
+            return _shards(folder, folder / f"{name}.index.json")
+    raise InputError(
+        "the checkpoint has no weights",
+        file=folder,
+        expected=" or ".join(f"{name} or {name}.index.json" for name in _WEIGHTS),
+        next_step="convert other formats with safetensors' own tools",
+    )
+
+
+def _shards(folder: Path, index: Path) -> list[Path]:
     weight_map = read_json_object(index, what="weights' index").get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise InputError(
@@ -83,11 +96,15 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
 
 def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
     for file in weight_files(folder):
-        with _opened(file) as stream:
-            for name in stream.keys():  # noqa: SIM118 - not a mapping
-                tensor = stream.get_tensor(name)
-                check_finite(name, tensor, file)
-                yield name, tensor
+        for name, tensor in _pickled(file, "cpu").items() if _is_pickle(file) else _stored(file):
+            check_finite(name, tensor, file)
+            yield name, tensor
+
+
+def _stored(file: Path) -> Iterator[tuple[str, Tensor]]:
+    with _opened(file) as stream:
+        for name in stream.keys():  # noqa: SIM118 - not a mapping
+            yield name, stream.get_tensor(name)
 
 
 def read_headers(folder: Path) -> dict[str, Header]:
@@ -98,11 +115,65 @@ def read_headers(folder: Path) -> dict[str, Header]:
     """
     headers = {}
     for file in weight_files(folder):
+        if _is_pickle(file):
+            for name, tensor in _pickled(file, "meta").items():
+                headers[name] = Header(file, _NAMES.get(tensor.dtype, str(tensor.dtype)), tuple(tensor.shape))
+            continue
         with _opened(file) as stream:
             for name in stream.keys():  # noqa: SIM118 - not a mapping
                 part = stream.get_slice(name)
                 headers[name] = Header(file, str(part.get_dtype()), tuple(part.get_shape()))
     return headers
+
+
+# As safetensors names them.
+_NAMES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.complex64: "C64",
+    torch.complex128: "C128",
+}
+
+
+def _is_pickle(file: Path) -> bool:
+    return file.suffix == ".bin"
+
+
+def _pickled(file: Path, device: str) -> dict[str, Tensor]:
+    """Read a pickle's tensors; nothing else in it is run."""
+    try:
+        found = torch.load(file, map_location=device, weights_only=True)
+    except Exception as error:  # noqa: BLE001 - a damaged pickle fails in any way, and one that holds code is refused
+        raise _unreadable(file, error, "a pickle of tensors only, as torch.save writes it") from None
+    if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
+        raise InputError(
+            "the weights are no state dict",
+            file=file,
+            found=type(found).__name__,
+            expected="tensors by name",
+            next_step="export the model's state_dict, best as safetensors",
+        )
+    return {str(name): tensor for name, tensor in found.items()}
+
+
+def _unreadable(file: Path, error: Exception, expected: str) -> InputError:
+    return InputError(
+        "the weights cannot be read",
+        file=file,
+        found=str(error).split("\n")[0],
+        expected=expected,
+        next_step="copy or download the file again",
+    )
 
 
 @contextlib.contextmanager
@@ -111,13 +182,7 @@ def _opened(file: Path) -> Iterator[Any]:
         with safetensors.safe_open(file, framework="pt") as stream:
             yield stream
     except (safetensors.SafetensorError, OSError) as error:
-        raise InputError(
-            "the weights cannot be read",
-            file=file,
-            found=str(error),
-            expected="a safetensors file",
-            next_step="copy or download the file again",
-        ) from None
+        raise _unreadable(file, error, "a safetensors file") from None
 
 
 def check_finite(name: str, tensor: Tensor, file: Path) -> None:

@@ -10,12 +10,10 @@ from torch import Tensor
 from harness.errors import InputError
 from harness.models.checkpoint import read_tensors, weight_files
 from harness.models.draft import Eagle3Draft
+from harness.models.draft_contract import by_canonical_name, expected_tensors, require_tensors
 from harness.pair.draft_spec import DraftSpec
 
 __all__ = ["load_draft", "vocabulary_map"]
-
-# Buffers that some writers save and every reader computes anew.
-_IGNORED = ("midlayer.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq")
 
 
 def load_draft(
@@ -38,22 +36,21 @@ def load_draft(
     Raises:
         InputError: A tensor is missing, unknown, misshapen or not finite, or the vocabulary map is out of range.
     """
+    if spec.mla is not None:
+        raise InputError(
+            "the reference engine runs drafts of one LLaMA layer, and this one's attention is latent (MLA)",
+            file=spec.config_file,
+            key="architectures",
+            found=spec.architecture,
+            expected="a draft as LlamaForCausalLMEagle3",
+            next_step="harness trace --static and harness layers read this draft",
+        )
     file = weight_files(spec.path)[0]
     tensors = _read(spec)
-    for name in _IGNORED:
-        tensors.pop(name, None)
-    expected = _expected(spec, num_boundaries)
+    expected = expected_tensors(spec, num_boundaries)
     _fill_optional(tensors, spec, target_embedding, expected, file)
-    _check_names(tensors, expected, file)
+    require_tensors({name: tensor.shape for name, tensor in tensors.items()}, expected, spec, file)
     for name, tensor in tensors.items():
-        if tensor.shape != expected[name].shape:
-            raise InputError(
-                "the tensor has another shape than the config says",
-                file=file,
-                key=name,
-                found=list(tensor.shape),
-                expected=_shape_reason(name, list(expected[name].shape), spec, num_boundaries),
-            )
         if tensor.is_floating_point() != expected[name].is_floating_point() and name not in ("d2t", "t2d"):
             raise InputError(
                 "the tensor holds no weights",
@@ -69,44 +66,8 @@ def load_draft(
 
 
 def _read(spec: DraftSpec) -> dict[str, Tensor]:
-    """Return a checkpoint's tensors by the names used here."""
-    tensors: dict[str, Tensor] = {}
-    written: dict[str, str] = {}
-    for name, tensor in read_tensors(spec.path).items():
-        canonical = _canonical(name)
-        if canonical in tensors:
-            raise InputError(
-                "the draft's weights hold a tensor twice",
-                file=weight_files(spec.path)[0],
-                key=canonical,
-                found=f"{written[canonical]} and {name}",
-                expected="one of them",
-                next_step="export the draft again; which of them an engine takes is chance",
-            )
-        tensors[canonical], written[canonical] = tensor, name
-    return tensors
-
-
-def _expected(spec: DraftSpec, num_boundaries: int) -> dict[str, Tensor]:
-    """Return the tensors that a draft has, without memory for them: a slip in the config can ask for terabytes."""
-    try:
-        with torch.device("meta"):
-            return Eagle3Draft(spec, num_boundaries).state_dict()
-    except (RuntimeError, OverflowError, TypeError) as error:
-        raise InputError(
-            "no draft of these sizes can be built",
-            file=spec.config_file,
-            key="intermediate_size, num_attention_heads, head_dim",
-            found=f"{spec.intermediate_size}, {spec.num_heads}, {spec.head_dim}",
-            expected="the sizes of the draft's tensors",
-            next_step=str(error).split("\n")[0],
-        ) from None
-
-
-def _canonical(name: str) -> str:
-    """Return the name used here: `midlayer.` for `layers.0.`, no leading `model.`."""
-    name = name.removeprefix("model.")
-    return f"midlayer.{name.removeprefix('layers.0.')}" if name.startswith("layers.0.") else name
+    """Return a checkpoint's tensors by the names used here, without those of flags that are not acted on."""
+    return by_canonical_name(read_tensors(spec.path), spec, weight_files(spec.path)[0])
 
 
 def _fill_optional(
@@ -135,36 +96,6 @@ def _fill_optional(
     if spec.draft_vocab_size == spec.vocab_size:
         tensors.setdefault("d2t", torch.zeros(spec.vocab_size, dtype=torch.int64))
         tensors.setdefault("t2d", torch.ones(spec.vocab_size, dtype=torch.bool))
-
-
-def _check_names(tensors: dict[str, Tensor], expected: dict[str, Tensor], file: Path) -> None:
-    missing = sorted(expected.keys() - tensors.keys())
-    unknown = sorted(tensors.keys() - expected.keys())
-    if missing:
-        raise InputError(
-            "the draft's weights lack tensors",
-            file=file,
-            key=missing[0],
-            found=f"{len(missing)} missing: {', '.join(missing[:4])}" + (f"; unknown: {unknown[0]}" if unknown else ""),
-            expected="the tensors of an EAGLE-3 draft with the config's flags",
-            next_step="export the draft whole; an engine would leave them at random",
-        )
-    if unknown:
-        raise InputError(
-            "the draft's weights hold tensors that its config has no place for",
-            file=file,
-            key=unknown[0],
-            found=f"{len(unknown)} unknown: {', '.join(unknown[:4])}",
-            expected="the tensors of an EAGLE-3 draft with the config's flags",
-            next_step="set the flag that belongs to them (norm_before_fc, fc_norm), or export the draft again; "
-            "an engine would drop them silently",
-        )
-
-
-def _shape_reason(name: str, shape: list[int], spec: DraftSpec, num_boundaries: int) -> str:
-    if name == "fc.weight":
-        return f"{shape}: [hidden_size, {num_boundaries} boundaries * {spec.target_hidden_size}]"
-    return str(shape)
 
 
 def _check_map(tensors: dict[str, Tensor], spec: DraftSpec, file: Path) -> None:

@@ -19,7 +19,7 @@ from harness.models.precision import exact
 from harness.pair.quiet import quiet
 from harness.pair.target_spec import TargetSpec
 
-__all__ = ["Target", "load_target"]
+__all__ = ["Target", "auto_class", "load_target"]
 
 
 class Target:
@@ -113,9 +113,9 @@ def load_target(spec: TargetSpec, *, dtype: torch.dtype, device: str = "cpu") ->
 
     headers = read_headers(spec.path)
     _require_numbers([name for name, header in headers.items() if header.dtype.startswith("C")], headers)
-    auto: Any = transformers.AutoModelForCausalLM
     with _running(spec, "loaded"):
         config = transformers.AutoConfig.from_pretrained(str(spec.path), local_files_only=True, trust_remote_code=False)
+        auto = auto_class(config)
     quantised = getattr(config, "quantization_config", None) is not None
     if not quantised:
         with _running(spec, "loaded"), torch.device("meta"):
@@ -127,7 +127,7 @@ def load_target(spec: TargetSpec, *, dtype: torch.dtype, device: str = "cpu") ->
             dtype=dtype,
             output_loading_info=True,
             local_files_only=True,
-            use_safetensors=True,
+            use_safetensors=weight_files(spec.path)[0].suffix == ".safetensors",
             # Code that a checkpoint brings is never run, and the user not asked about it.
             trust_remote_code=False,
             # So that other shapes are told by us, with their names.
@@ -144,6 +144,14 @@ def load_target(spec: TargetSpec, *, dtype: torch.dtype, device: str = "cpu") ->
     target = Target(model.to(device=device, dtype=dtype).eval().requires_grad_(False), spec)
     _try(target)
     return target
+
+
+def auto_class(config: Any) -> Any:
+    """Return transformers' auto class for a config: a multimodal wrapper is loaded whole, though only text is run."""
+    import transformers
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING as WRAPPERS
+
+    return transformers.AutoModelForImageTextToText if type(config) in WRAPPERS else transformers.AutoModelForCausalLM
 
 
 def _require_sizes(skeleton: nn.Module, headers: dict[str, Header]) -> None:
@@ -233,6 +241,6 @@ def _running(spec: TargetSpec, what: str) -> Iterator[None]:
             f"the target cannot be {what}",
             file=spec.path,
             found=f"{type(error).__name__}: {error}",
-            expected="a checkpoint that transformers.AutoModelForCausalLM can load and run",
+            expected="a checkpoint that transformers can load and run as a language model",
             next_step="see the whole traceback with --debug",
         ) from error

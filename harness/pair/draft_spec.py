@@ -3,26 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from harness.errors import InputError
-from harness.facts.families import FAMILIES, Family
+from harness.facts.families import Family
+from harness.facts.flags import FLAGS
 from harness.files import read_json_object
 from harness.pair.config_values import ConfigValues
-from harness.pair.layer_config import IDS_KEY, family_of, layer_ids
+from harness.pair.draft_flags import DraftFlags
+from harness.pair.layer_config import IDS_KEY, LayerConfig, layer_config
 
-__all__ = ["RUN_FAMILIES", "DraftSpec", "read_draft_spec"]
+__all__ = ["DraftSpec", "Mla", "read_draft_spec"]
 
-# The kinds of config whose drafts are one LLaMA layer.
-RUN_FAMILIES = ("llama-eagle3", "eagle", "angelslim", "speculators")
 _ROPE = ("rope_theta", "rope_scaling", "rope_parameters")
 
 
 @dataclass(frozen=True)
+class Mla:
+    """Sizes of multi-head latent attention, as DeepSeek and Kimi have it.
+
+    Attributes:
+        q_lora_rank: Width of the compressed queries.
+        kv_lora_rank: Width of the compressed keys and values.
+        qk_nope_head_dim: Width of a head's part without rotary embedding.
+        qk_rope_head_dim: Width of the part with it.
+        v_head_dim: Width of a head's values.
+    """
+
+    q_lora_rank: int
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+
+
+@dataclass(frozen=True)
 class DraftSpec:
-    """An EAGLE-3 draft of one LLaMA layer.
+    """An EAGLE-3 draft of one decoder layer.
 
     Attributes:
         path: The checkpoint folder.
@@ -41,15 +60,11 @@ class DraftSpec:
         attention_bias: Whether q, k, v and o have biases.
         mlp_bias: Whether the MLP has biases.
         rope: The rope keys of the config as written (`rope_theta`, `rope_scaling`, `rope_parameters`).
-        layer_ids: The ids as written, `None` where the config has none.
-        ids_key: The key they were found under, or would be looked for.
-        use_aux_hidden_state: Whether three boundaries go through `fc`; otherwise the final state is read as it is.
-        norm_before_fc: RMSNorm over the concatenation before `fc` (`input_norm`).
-        fc_norm: RMSNorm of each boundary before the concatenation (`fc_norm.{i}`).
-        norm_before_residual: The residual starts from the normed `g`.
-        norm_output: The recycled state is the one after the final norm.
+        layers: What the config says of layers.
+        flags: Its flags as whoever runs it here reads them.
+        mla: Sizes of its attention where that is latent; `None` where it is a LLaMA layer's.
         tie_word_embeddings: The head is the embedding table.
-        resolved: For every flag that the config lacks, the value taken and why.
+        unread: Flags that are set, and that whoever serves the draft does not act on: their tensors go unused.
     """
 
     path: Path
@@ -68,51 +83,88 @@ class DraftSpec:
     attention_bias: bool
     mlp_bias: bool
     rope: Mapping[str, Any]
-    layer_ids: tuple[int, ...] | None
-    ids_key: str
-    use_aux_hidden_state: bool = True
-    norm_before_fc: bool = False
-    fc_norm: bool = False
-    norm_before_residual: bool = False
-    norm_output: bool = False
+    layers: LayerConfig
+    flags: DraftFlags
+    mla: Mla | None = None
     tie_word_embeddings: bool = False
-    resolved: Mapping[str, str] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
 
     @property
     def config_file(self) -> Path:
         """The file this was read from."""
         return self.path / "config.json"
 
+    @property
+    def ids_key(self) -> str:
+        """The key of its layer ids, or the one that they would be looked for under."""
+        return self.layers.key or f"eagle_config.{IDS_KEY}"
 
-def read_draft_spec(path: Path) -> DraftSpec:
+    @property
+    def use_aux_hidden_state(self) -> bool:
+        """Whether boundaries go through `fc`; otherwise the state after the final norm is read as it is."""
+        return self.flags.values["use_aux_hidden_state"]
+
+    @property
+    def norm_before_fc(self) -> bool:
+        """Whether a norm lies over the concatenation before `fc` (`input_norm`)."""
+        return self.flags.values["norm_before_fc"]
+
+    @property
+    def fc_norm(self) -> bool:
+        """Whether each boundary is normed before the concatenation (`fc_norm.{i}`)."""
+        return self.flags.values["fc_norm"]
+
+    @property
+    def norm_before_residual(self) -> bool:
+        """Whether the residual starts from the normed `g`."""
+        return self.flags.values["norm_before_residual"]
+
+    @property
+    def norm_output(self) -> bool:
+        """Whether the recycled state is the one after the final norm."""
+        return self.flags.values["norm_output"]
+
+    def served_by(self, convention: str) -> DraftSpec:
+        """Return the draft that an engine makes of this checkpoint.
+
+        Args:
+            convention: The engine, as `sglang==0.5.23`.
+
+        Raises:
+            InputError: The config is gone, or a flag in it is not usable.
+        """
+        served = self.layers.flags(convention)
+        unread = tuple(name for name in self.flags.differing(served) if FLAGS[name].tensors and not served.values[name])
+        return replace(self, flags=served, unread=unread)
+
+
+def read_draft_spec(path: Path, trained_as: str | None = None) -> DraftSpec:
     """Read a draft's description from its checkpoint folder.
 
+    Args:
+        path: The folder.
+        trained_as: Who wrote it, by the convention of its layer ids: flags that are absent are resolved as theirs. The
+            likeliest writer of its kind of config where it is `None`.
+
     Raises:
-        InputError: The config is missing, contradicts itself, or describes a draft that cannot be run here.
+        InputError: The config is missing, contradicts itself, or describes no EAGLE-3 draft of one layer.
     """
     file = path / "config.json"
     raw = read_json_object(
         file, what="draft's config", next_step="point the pair file's draft key at a checkpoint folder"
     )
     config = ConfigValues(raw, file)
-    nested = config.section("eagle_config")
-    family = family_of(raw, file)
+    layers = layer_config(config)
+    family = layers.family
     # Where a transformer's config is nested, the sizes stand in it and the draft's own keys outside.
     sizes = config if family.section is None else config.section(family.section)
-    _require_one_llama_layer(family, sizes, file)
+    blocks = sizes.integer("num_hidden_layers", 1)
+    if blocks != 1:
+        raise sizes.error("num_hidden_layers", blocks, "1: an EAGLE-3 draft has one layer")
+    _require_plain(config)
     hidden_size = sizes.integer("hidden_size")
     num_heads = sizes.integer("num_attention_heads")
-    if "head_dim" not in sizes and hidden_size % num_heads:
-        raise InputError(
-            "the key is missing and hidden_size / num_attention_heads is no integer",
-            file=file,
-            key="head_dim",
-            found=f"{hidden_size} / {num_heads}",
-            expected="the width of a head",
-        )
-    head_dim = sizes.integer("head_dim", max(1, hidden_size // num_heads), high=1 << 16)
-    if head_dim % 2:
-        raise sizes.error("head_dim", head_dim, "an even number: rotary embedding turns the dimensions in pairs")
+    mla = _mla(sizes) if family.name == "deepseek" else None
     num_kv_heads = sizes.integer("num_key_value_heads", num_heads)
     if num_heads % num_kv_heads:
         raise sizes.error("num_key_value_heads", num_kv_heads, f"a divisor of num_attention_heads = {num_heads}")
@@ -120,8 +172,6 @@ def read_draft_spec(path: Path) -> DraftSpec:
     draft_vocab_size = config.integer("draft_vocab_size", vocab_size)
     if draft_vocab_size > vocab_size:
         raise config.error("draft_vocab_size", draft_vocab_size, f"at most vocab_size = {vocab_size}")
-    inner, outer = layer_ids(config)
-    flags, resolved = _flags(config, nested, family)
     return DraftSpec(
         path=path,
         architecture=_first_architecture(raw, family),
@@ -130,7 +180,9 @@ def read_draft_spec(path: Path) -> DraftSpec:
         intermediate_size=sizes.integer("intermediate_size"),
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
+        head_dim=_head_dim(sizes, hidden_size, num_heads)
+        if mla is None
+        else mla.qk_nope_head_dim + mla.qk_rope_head_dim,
         vocab_size=vocab_size,
         draft_vocab_size=draft_vocab_size,
         max_positions=sizes.integer("max_position_embeddings", 2048),
@@ -139,66 +191,59 @@ def read_draft_spec(path: Path) -> DraftSpec:
         attention_bias=sizes.boolean("attention_bias", False),
         mlp_bias=sizes.boolean("mlp_bias", False),
         rope={key: sizes.values[key] for key in _ROPE if sizes.values.get(key) is not None},
-        layer_ids=inner if inner is not None else outer,
-        ids_key=IDS_KEY if inner is None and outer is not None else f"eagle_config.{IDS_KEY}",
+        layers=layers,
+        flags=layers.flags(trained_as or family.writers[0]),
+        mla=mla,
         tie_word_embeddings=config.boolean("tie_word_embeddings", False),
-        resolved=resolved,
-        **flags,
     )
 
 
-def _require_one_llama_layer(family: Family, sizes: ConfigValues, file: Path) -> None:
-    """Refuse kinds whose draft is no single LLaMA layer, which is what can be run."""
-    if family.name not in RUN_FAMILIES:
+def _head_dim(sizes: ConfigValues, hidden_size: int, num_heads: int) -> int:
+    if "head_dim" not in sizes and hidden_size % num_heads:
         raise InputError(
-            "this kind of draft cannot be run; harness layers and harness trace --static read it",
-            file=file,
-            key="architectures",
-            found=family.mark,
-            expected=" or ".join(FAMILIES[name].mark for name in RUN_FAMILIES),
+            "the key is missing and hidden_size / num_attention_heads is no integer",
+            file=sizes.file,
+            key="head_dim",
+            found=f"{hidden_size} / {num_heads}",
+            expected="the width of a head",
         )
-    layers = sizes.integer("num_hidden_layers", 1)
-    if layers != 1:
-        raise sizes.error("num_hidden_layers", layers, "1: an EAGLE-3 draft has one layer")
+    head_dim = sizes.integer("head_dim", max(1, hidden_size // num_heads), high=1 << 16)
+    if head_dim % 2:
+        raise sizes.error("head_dim", head_dim, "an even number: rotary embedding turns the dimensions in pairs")
+    return head_dim
 
 
-_FLAGS = {
-    "use_aux_hidden_state": True,
-    "norm_before_fc": False,
-    "fc_norm": False,
-    "norm_before_residual": False,
-    "norm_output": False,
+def _mla(sizes: ConfigValues) -> Mla:
+    # Every rank is needed: SGLang's class refuses a draft whose queries are not compressed.
+    return Mla(
+        q_lora_rank=sizes.integer("q_lora_rank"),
+        kv_lora_rank=sizes.integer("kv_lora_rank"),
+        qk_nope_head_dim=sizes.integer("qk_nope_head_dim"),
+        qk_rope_head_dim=sizes.integer("qk_rope_head_dim"),
+        v_head_dim=sizes.integer("v_head_dim"),
+    )
+
+
+# ModelOpt writes the shape of its draft as switches; these are an EAGLE-3 draft's.
+_PLAIN = {
+    "use_input_layernorm_in_first_layer": True,
+    "use_last_layernorm": True,
+    "use_mtp_layernorm": False,
+    "next_layer_regular": True,
 }
+
+
+def _require_plain(config: ConfigValues) -> None:
+    """Refuse ModelOpt's other drafts, which would load here as far as their tensors' names go."""
+    nested = config.section("eagle_config")
+    for name, plain in _PLAIN.items():
+        if nested.boolean(name, plain) is not plain:
+            raise nested.error(name, not plain, f"{plain}: the draft is of another shape than EAGLE-3's")
+    at_once = nested.integer("parallel_draft_step", 1)
+    if at_once != 1:
+        raise nested.error("parallel_draft_step", at_once, "1: an EAGLE-3 draft proposes one token at a time")
 
 
 def _first_architecture(raw: Mapping[str, Any], family: Family) -> str:
     names = raw.get("architectures")
     return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else family.name
-
-
-def _flags(config: ConfigValues, nested: ConfigValues, family: Family) -> tuple[dict[str, bool], dict[str, str]]:
-    who = "speculators writes them" if family.name == "speculators" else "SGLang and vLLM read this architecture"
-    flags: dict[str, bool] = {}
-    resolved: dict[str, str] = {}
-    for name, default in _FLAGS.items():
-        if name in config and name in nested and config.boolean(name) != nested.boolean(name):
-            raise InputError(
-                "two keys disagree",
-                file=config.file,
-                key=f"{name} and eagle_config.{name}",
-                found=f"{config.boolean(name)} and {nested.boolean(name)}",
-                expected="one value",
-            )
-        source = nested if name in nested else config
-        if name not in source:
-            resolved[name] = f"absent: {default}, as {who}"
-        flags[name] = source.boolean(name, default)
-    if flags["norm_before_fc"] and flags["fc_norm"]:
-        raise InputError(
-            "norm_before_fc and fc_norm exclude each other",
-            file=config.file,
-            key="norm_before_fc and fc_norm",
-            found="both true",
-            expected="at most one of them true",
-        )
-    return flags, resolved

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import InputError, quote
+from harness.facts.conventions import newest
 from harness.facts.families import FAMILIES, Family, recognise
 from harness.files import is_folder, read_json_object
 from harness.pair.config_values import ConfigValues
+from harness.pair.draft_flags import DraftFlags, read_flags
 
-__all__ = ["IDS_KEY", "LayerConfig", "family_of", "layer_ids", "read_layer_config"]
+__all__ = ["IDS_KEY", "LayerConfig", "layer_config", "read_layer_config"]
 
 IDS_KEY = "eagle_aux_hidden_state_layer_ids"
 
@@ -46,6 +48,22 @@ class LayerConfig:
         """Return the ids that an engine looks at: of SGLang those under `eagle_config` only."""
         return self.nested if convention.startswith("sglang") else self.ids
 
+    def overlooked_by(self, convention: str) -> str | None:
+        """Return what to say of ids that an engine does not look at; `None` where it sees them or there are none."""
+        if self.ids is None or self.seen_by(convention) is not None:
+            return None
+        return f"{newest(convention)} does not read {self.key}, and takes its default"
+
+    def flags(self, convention: str) -> DraftFlags:
+        """Return the config's flags as the owner of a convention reads them.
+
+        Raises:
+            InputError: The config is gone, or a flag in it is not usable.
+        """
+        return read_flags(
+            ConfigValues(read_json_object(self.file, what="draft's config"), self.file), convention, self.family
+        )
+
     @property
     def key(self) -> str | None:
         """The key that they stand under; `None` where there are none."""
@@ -62,13 +80,17 @@ def read_layer_config(path: Path) -> LayerConfig:
     """
     file = path / "config.json" if is_folder(path) else path
     raw = read_json_object(file, what="draft's config", next_step="give a draft's folder or its config.json")
-    family = family_of(raw, file)
-    config = ConfigValues(raw, file)
-    nested, top = layer_ids(config)
+    return layer_config(ConfigValues(raw, file))
+
+
+def layer_config(config: ConfigValues) -> LayerConfig:
+    """Return what a draft's whole config says of layers; see `read_layer_config`."""
+    family = _family_of(config.values, config.file)
+    nested, top = _layer_ids(config)
     sizes = config if family.section is None else config.section(family.section)
     hidden = sizes.integer("hidden_size") if "hidden_size" in sizes else None
     return LayerConfig(
-        file,
+        config.file,
         family,
         nested,
         top,
@@ -77,7 +99,7 @@ def read_layer_config(path: Path) -> LayerConfig:
     )
 
 
-def family_of(raw: Mapping[str, Any], file: Path) -> Family:
+def _family_of(raw: Mapping[str, Any], file: Path) -> Family:
     """Return the kind of a draft's config.
 
     Raises:
@@ -104,7 +126,7 @@ def family_of(raw: Mapping[str, Any], file: Path) -> Family:
     return family
 
 
-def layer_ids(config: ConfigValues) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+def _layer_ids(config: ConfigValues) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
     """Return the ids under `eagle_config` and those at the top level, each `None` where there are none.
 
     Raises:

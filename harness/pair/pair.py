@@ -9,6 +9,7 @@ from harness.errors import InputError, quote
 from harness.facts.conventions import Reading, find_convention, read_ids
 from harness.files import is_file, is_folder
 from harness.pair.builtin import find_pair
+from harness.pair.draft_flags import DraftFlags
 from harness.pair.draft_spec import DraftSpec, read_draft_spec
 from harness.pair.pairfile import PairFile, read_pair_file
 from harness.pair.prompts import Prompt, read_prompt_lines, select_prompts
@@ -20,10 +21,21 @@ __all__ = ["Pair", "Wiring", "checkpoint_folder", "load_pair", "load_prompts", "
 
 @dataclass(frozen=True)
 class Wiring:
-    """What the draft's layer ids mean to whoever trained it and to whoever serves it."""
+    """What the draft's config means to whoever trained it and to whoever serves it.
+
+    Attributes:
+        trained: Its layer ids as trained.
+        served: Those that whoever serves it looks at, as served.
+        trained_flags: Its flags as trained.
+        served_flags: Its flags as served.
+        overlooked: What to say of layer ids that whoever serves it does not look at; `None` where it sees them.
+    """
 
     trained: Reading
     served: Reading
+    trained_flags: DraftFlags
+    served_flags: DraftFlags
+    overlooked: str | None = None
 
     @property
     def agree(self) -> bool:
@@ -84,9 +96,11 @@ def load_pair(name_or_path: str | Path) -> Pair:
     file = find_pair(str(name_or_path))
     settings = read_pair_file(file)
     target = read_target_spec(checkpoint_folder(file, "target", settings.target, settings.target_revision))
-    draft = read_draft_spec(checkpoint_folder(file, "draft", settings.draft, None))
+    draft = read_draft_spec(checkpoint_folder(file, "draft", settings.draft, None), _trained_as(file, settings, target))
+    wiring = _read_wiring(settings, draft, target)
+    if settings.served_by is not None:
+        draft = draft.served_by(settings.served_by)
     _check_fit(file, draft, target)
-    wiring = _read_wiring(file, settings, draft, target)
     pair = Pair(file, settings, target, draft, wiring, relative_path(file, "prompts", settings.prompts))
     if settings.decode.topk != 1:
         raise InputError(
@@ -226,9 +240,12 @@ def _check_fit(file: Path, draft: DraftSpec, target: TargetSpec) -> None:
         )
 
 
-def _read_wiring(file: Path, settings: PairFile, draft: DraftSpec, target: TargetSpec) -> Wiring:
-    trained_as = settings.trained_as
-    if trained_as is None:
+def _trained_as(file: Path, settings: PairFile, target: TargetSpec) -> str:
+    """Return who wrote the draft's config; that and who serves it must be known for the target."""
+    for key, name in (("trained_as", settings.trained_as), ("served_by", settings.served_by)):
+        if name is not None:
+            find_convention(name, architecture=target.architecture, file=file, key=key)
+    if settings.trained_as is None:
         raise InputError(
             "the checkpoint does not say which convention its layer ids were written in",
             file=file,
@@ -237,27 +254,36 @@ def _read_wiring(file: Path, settings: PairFile, draft: DraftSpec, target: Targe
             next_step="name who trained the draft; SpecForge and ModelOpt count block outputs (boundary = id + 1), "
             "EAGLE and vLLM the state before a block (boundary = id)",
         )
-    for key, name in (("trained_as", trained_as), ("served_by", settings.served_by)):
-        if name is not None:
-            find_convention(name, architecture=target.architecture, file=file, key=key)
-    common = {
-        "num_layers": target.num_layers,
-        "architecture": target.architecture,
-        "file": draft.config_file,
-        "key": draft.ids_key,
-    }
-    trained = read_ids(draft.layer_ids, trained_as, **common)  # type: ignore[arg-type]
-    served = trained
-    if settings.served_by is not None:
-        served = read_ids(draft.layer_ids, settings.served_by, **common)  # type: ignore[arg-type]
-        if len(served.boundaries) != len(trained.boundaries):
-            raise InputError(
-                f"{settings.served_by} captures fewer states than the draft was trained on",
-                file=draft.config_file,
-                key=draft.ids_key,
-                found=f"boundaries {list(served.boundaries)} for ids {list(served.ids)}",
-                expected=f"{list(trained.boundaries)}, as trained ({trained.convention})",
-                next_step="that engine keeps no repeated ids and may never reach the last boundary; its draft would "
-                "die with a shape error",
-            )
-    return Wiring(trained, served)
+    return settings.trained_as
+
+
+def _read_wiring(settings: PairFile, draft: DraftSpec, target: TargetSpec) -> Wiring:
+    layers = draft.layers
+
+    def read(ids: tuple[int, ...] | None, convention: str) -> Reading:
+        return read_ids(
+            ids,
+            convention,
+            num_layers=target.num_layers,
+            architecture=target.architecture,
+            file=draft.config_file,
+            key=draft.ids_key,
+        )
+
+    trained_as, served_by = str(settings.trained_as), settings.served_by
+    trained = read(layers.ids, trained_as)
+    if served_by is None:
+        return Wiring(trained, trained, draft.flags, draft.flags)
+    served = read(layers.seen_by(served_by), served_by)
+    if len(served.boundaries) != len(trained.boundaries):
+        raise InputError(
+            f"{served_by} captures fewer states than the draft was trained on",
+            file=draft.config_file,
+            key=draft.ids_key,
+            found=f"boundaries {list(served.boundaries)} for ids {list(served.ids)}",
+            expected=f"{list(trained.boundaries)}, as trained ({trained.convention})",
+            next_step="that engine keeps no repeated ids and may never reach the last boundary; its draft would "
+            "die with a shape error",
+        )
+    served_flags = draft.served_by(served_by).flags
+    return Wiring(trained, served, draft.flags, served_flags, layers.overlooked_by(served_by))

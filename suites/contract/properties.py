@@ -26,7 +26,7 @@ def ids_of(seed: int = 0, rows: int = 2, length: int = 9) -> Tensor:
 @torch.no_grad()
 def capture(model: nn.Module, ids: Tensor, boundaries: tuple[int, ...]) -> Tensor:
     """Return what the harness captures and concatenates."""
-    layers = cast(Any, model).config.num_hidden_layers
+    layers = cast(Any, model).config.get_text_config().num_hidden_layers
     with BoundaryCapture(model, layers, boundaries) as captured:
         model(ids)
         return captured.concatenated()

@@ -15,7 +15,7 @@ from transformers.cache_utils import DynamicCache
 from harness.models.capture import BoundaryCapture
 from harness.models.target import Target
 from harness.pair.target_spec import TargetSpec
-from harness.testing import ARCHITECTURES, LayerCase, layer_cases, tiny_target
+from harness.testing import ARCHITECTURES, WRAPPERS, LayerCase, layer_cases, tiny_target
 from suites.contract import properties
 from suites.contract.properties import capture, ids_of
 
@@ -28,6 +28,15 @@ def _every(architecture: str) -> LayerCase:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_boundary_of_every_architecture(architecture: str) -> None:
+    case = _every(architecture)
+    properties.width(capture, case)
+    properties.content(capture, case)
+    properties.final_norm(capture, case)
+
+
+@pytest.mark.parametrize("architecture", WRAPPERS)
+def test_the_text_model_of_a_multimodal_wrapper_is_the_one_captured(architecture: str) -> None:
+    """Its vision tower has two blocks and a width of its own."""
     case = _every(architecture)
     properties.width(capture, case)
     properties.content(capture, case)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from harness.errors import InputError
 from harness.facts.conventions import read_ids
-from harness.pair.layer_config import read_layer_config
+from harness.models.draft_contract import expected_tensors
+from harness.pair.draft_spec import DraftSpec, read_draft_spec
 from harness.testing import draft_configs, layer_ids, malformed_draft_configs
 
 CONVENTIONS = [
@@ -35,16 +36,28 @@ def test_ids_of_a_convention_are_read_without_loss(data: st.DataObject, conventi
     assert len(reading.boundaries) == len(ids)
 
 
-def _read(config: dict[str, Any]) -> None:
+def _read(config: dict[str, Any]) -> DraftSpec:
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "config.json"
-        file.write_text(json.dumps(config))
-        read_layer_config(file)
+        (Path(folder) / "config.json").write_text(json.dumps(config))
+        return read_draft_spec(Path(folder))
 
 
-@given(config=draft_configs())
-def test_draft_configs_are_read(config: dict[str, Any]) -> None:
-    _read(config)
+@given(config=draft_configs(), slots=st.integers(1, 4))
+def test_draft_configs_are_read_and_their_widths_known_without_weights(config: dict[str, Any], slots: int) -> None:
+    spec = _read(config)
+    shapes = {name: tuple(tensor.shape) for name, tensor in expected_tensors(spec, slots).items()}
+    width = spec.hidden_size
+    if spec.use_aux_hidden_state:
+        assert shapes["fc.weight"] == (width, slots * width)
+    else:
+        assert "fc.weight" not in shapes
+    assert [name for name in shapes if name.startswith("fc_norm")] == [
+        f"fc_norm.{slot}.weight" for slot in range(slots if spec.fc_norm else 0)
+    ]
+    assert (shapes.get("input_norm.weight") == (slots * width,)) is spec.norm_before_fc
+    first = "q_proj" if spec.mla is None else "q_a_proj"
+    assert shapes[f"midlayer.self_attn.{first}.weight"][1] == 2 * width
+    assert shapes["lm_head.weight"] == (32000, width)
 
 
 @given(config=malformed_draft_configs())

@@ -76,5 +76,6 @@ def test_ids_at_the_top_are_found_and_their_key_named(tmp_path: Path) -> None:
     file = write_pair(tmp_path)
     _rewrite(file, _speculators)
     spec = read_draft_spec(tmp_path / "draft")
-    assert (spec.layer_ids, spec.ids_key) == ((-1, 1, 3), KEY)
-    assert "speculators" in spec.resolved["norm_before_residual"]
+    assert (spec.layers.ids, spec.ids_key) == ((-1, 1, 3), KEY)
+    assert "5 flags are absent" in str(spec.flags.absence)
+    assert "speculators==0.4 takes it" in str(spec.flags.absence)

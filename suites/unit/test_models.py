@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -13,11 +15,13 @@ from harness.engines.reference.draft_cache import DraftCache
 from harness.errors import InputError
 from harness.models.chains import ParallelChains
 from harness.models.draft import Eagle3Draft, RMSNorm
+from harness.models.draft_contract import check_headers, expected_tensors
 from harness.models.draft_weights import load_draft
 from harness.models.precision import exact
 from harness.models.target import Target, load_target
 from harness.pair.draft_spec import read_draft_spec
 from harness.pair.target_spec import read_target_spec
+from harness.testing import WRAPPERS, tiny_target
 from suites.random_pair import LAYERS, VOCAB, WIDTH, write_draft, write_target
 
 
@@ -288,3 +292,72 @@ def test_the_drafts_own_embedding_wins(tmp_path: Path) -> None:
 def test_norm_keeps_its_input_dtype() -> None:
     for dtype in (torch.bfloat16, torch.float32, torch.float64):
         assert RMSNorm(8, 1e-6).to(dtype)(torch.ones(2, 8, dtype=dtype)).dtype == dtype
+
+
+MLA: dict[str, Any] = {
+    "architectures": ["Eagle3DeepseekV2ForCausalLM"],
+    "hidden_size": WIDTH,
+    "intermediate_size": 48,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 1,
+    "vocab_size": VOCAB,
+    "draft_vocab_size": 40,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 12,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 10,
+}
+
+
+def test_the_tensors_of_latent_attention_are_deepseeks_but_for_the_double_input(tmp_path: Path) -> None:
+    from transformers import DeepseekV3Config
+    from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
+
+    (tmp_path / "config.json").write_text(json.dumps(MLA))
+    expected = expected_tensors(read_draft_spec(tmp_path), 3)
+    sizes = {key: value for key, value in MLA.items() if key not in ("architectures", "draft_vocab_size")}
+    theirs = DeepseekV3Attention(DeepseekV3Config(**sizes, num_key_value_heads=4), 0).state_dict()
+    ours = {
+        name.removeprefix("midlayer.self_attn."): tuple(tensor.shape)
+        for name, tensor in expected.items()
+        if name.startswith("midlayer.self_attn.")
+    }
+    doubled = {"q_a_proj.weight", "kv_a_proj_with_mqa.weight"}
+    assert ours == {
+        name: (tensor.shape[0], 2 * WIDTH) if name in doubled else tuple(tensor.shape)
+        for name, tensor in theirs.items()
+    }
+
+
+def test_a_latent_draft_is_checked_by_its_headers_and_refused_where_it_would_run(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(MLA))
+    spec = read_draft_spec(tmp_path)
+    tensors = {name: torch.zeros(tensor.shape) for name, tensor in expected_tensors(spec, 3).items()}
+    del tensors["embed_tokens.weight"]
+    safetensors.torch.save_file(tensors, tmp_path / "model.safetensors")
+    assert check_headers(spec, 3)["fc.weight"] == (WIDTH, 3 * WIDTH)
+    with pytest.raises(InputError, match="another shape"):
+        check_headers(spec, 4)
+    with pytest.raises(InputError, match="latent") as error:
+        load_draft(spec, num_boundaries=3, target_embedding=torch.zeros(VOCAB, WIDTH), dtype=torch.float32)
+    assert error.value.found == "Eagle3DeepseekV2ForCausalLM"
+    del tensors["midlayer.self_attn.kv_b_proj.weight"]
+    safetensors.torch.save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match="lack tensors"):
+        check_headers(spec, 3)
+
+
+@pytest.mark.parametrize("architecture", WRAPPERS)
+def test_a_multimodal_wrapper_is_loaded_and_its_text_model_captured(architecture: str, tmp_path: Path) -> None:
+    model = cast(Any, tiny_target(architecture, layers=3))
+    model.save_pretrained(tmp_path)
+    spec = read_target_spec(tmp_path)
+    assert (spec.architecture, spec.num_layers, spec.hidden_size) == (architecture, 3, 32)
+    target = load_target(spec, dtype=torch.float32)
+    ids = _ids(1, 7)
+    with target.capture((0, 2, 3)) as capture:
+        logits = target.forward(ids)
+    expected = model(ids, output_hidden_states=True)
+    assert torch.equal(capture.state(2), expected.hidden_states[2])
+    assert torch.allclose(logits, expected.logits, atol=1e-5)

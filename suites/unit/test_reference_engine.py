@@ -18,14 +18,14 @@ from harness.engines.reference.loaded import LoadedPair, load
 from harness.engines.reference.replay import replay
 from harness.engines.reference.sequential import decode_one
 from harness.errors import InputError
-from harness.pair.pair import Pair, Wiring, load_prompts
+from harness.pair.pair import Pair, load_prompts
 from harness.record import PromptRecord
 from suites.random_pair import write_pair
 
 
 def _rewired(pair: Pair, boundaries: tuple[int, ...]) -> Pair:
     reading = replace(pair.wiring.served, boundaries=boundaries)
-    return replace(pair, wiring=Wiring(reading, reading))
+    return replace(pair, wiring=replace(pair.wiring, trained=reading, served=reading))
 
 
 def _same(record: PromptRecord, text: list[int], rounds: list[int], eos: Any) -> bool:

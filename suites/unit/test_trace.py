@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -14,7 +16,30 @@ from suites.unit.conftest import Command
 KEY = "eagle_aux_hidden_state_layer_ids"
 
 
-def _kimi(folder: Path, ids: list[int] | None, *, trained_as: str, served_by: str, top: bool = False) -> Path:
+MLA: dict[str, Any] = {
+    "intermediate_size": 18432,
+    "num_attention_heads": 64,
+    "num_hidden_layers": 1,
+    "vocab_size": 163840,
+    "draft_vocab_size": 32000,
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "rope_scaling": {"type": "yarn", "factor": 64.0, "original_max_position_embeddings": 4096},
+}
+
+
+def _kimi(
+    folder: Path,
+    ids: list[int] | None,
+    *,
+    trained_as: str,
+    served_by: str,
+    top: bool = False,
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> Path:
     """Write the configs of a pair of Kimi-K2.5's size; there are no weights."""
     for name in ("target", "draft"):
         (folder / name).mkdir()
@@ -22,7 +47,7 @@ def _kimi(folder: Path, ids: list[int] | None, *, trained_as: str, served_by: st
         "architectures": ["KimiK25ForConditionalGeneration"],
         "text_config": {"num_hidden_layers": 61, "hidden_size": 7168, "vocab_size": 163840},
     }
-    draft: dict[str, Any] = {"architectures": ["Eagle3DeepseekV2ForCausalLM"], "hidden_size": 7168}
+    draft: dict[str, Any] = {"architectures": ["Eagle3DeepseekV2ForCausalLM"], "hidden_size": 7168, **more}
     if ids is not None:
         draft |= {KEY: ids} if top else {"eagle_config": {KEY: ids}}
     (folder / "target/config.json").write_text(json.dumps(target))
@@ -48,8 +73,10 @@ def test_the_tiny_pair_agrees_at_every_step(harness: Command) -> None:
         "target",
         "layer ids",
         "trained as",
+        "flags",
         "concatenation",
         "fc",
+        "draft tensors",
         "captured, slot 0",
         "captured, slot 1",
         "captured, slot 2",
@@ -94,6 +121,41 @@ def test_an_upgrade_alone_decides(
     assert steps["fc"]["value"]["input"] == 21504
     if status:
         assert f"trained on boundaries [2, 30, 58], served {served}" in steps["served by"]["note"]
+
+
+def test_the_tensors_of_a_latent_draft_at_true_size_without_weights(tmp_path: Path, harness: Command) -> None:
+    file = _kimi(tmp_path, [2, 30, 58], trained_as="eagle", served_by="sglang==0.5.23", more=MLA)
+    outcome = harness("trace", file, "--static", "--json")
+    assert outcome.status == 0
+    step = _steps(outcome.json)["draft tensors"]
+    assert step["value"] == {"tensors": 19, "fc.weight": [7168, 21504]}
+    assert "no weights to compare with" in step["source"]
+
+
+def test_a_config_too_short_to_know_the_tensors_says_which_key_is_missing(tmp_path: Path, harness: Command) -> None:
+    file = _kimi(tmp_path, [2, 30, 58], trained_as="eagle", served_by="sglang==0.5.23")
+    step = _steps(harness("trace", file, "--static", "--json").json)["draft tensors"]
+    assert step["note"] == "not known: num_attention_heads: the key is missing"
+
+
+@pytest.mark.parametrize(
+    ("flag", "wrong"), [({"fc_norm": True}, False), ({"norm_before_fc": True}, True), ({"norm_output": True}, False)]
+)
+def test_flags_of_the_latent_draft_class(flag: dict[str, bool], wrong: bool, tmp_path: Path, harness: Command) -> None:
+    """SGLang's class for it has no norm over the concatenation, which its LLaMA class has."""
+    file = _kimi(tmp_path, [2, 30, 58], trained_as="eagle", served_by="sglang==0.5.23", more={**MLA, **flag})
+    body = harness("trace", file, "--static", "--json").json
+    step = _steps(body)["flags"]
+    assert (step["ok"], body["first_wrong"]) == (not wrong, "flags" if wrong else None)
+    if wrong:
+        assert "sglang==0.5.23 does not read norm_before_fc = true" in step["note"]
+
+
+def test_weights_of_another_width_than_the_config_says(tmp_path: Path, harness: Command) -> None:
+    file = copy_pair(tmp_path, ids=[1, 3])
+    body = harness("trace", file, "--static", "--json").json
+    assert body["first_wrong"] == "draft tensors"
+    assert "fc.weight" in _steps(body)["draft tensors"]["note"]
 
 
 def test_ids_that_the_engine_does_not_read_are_told(tmp_path: Path, harness: Command) -> None:

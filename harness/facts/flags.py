@@ -1,0 +1,121 @@
+"""The switches of an EAGLE-3 draft's config as data: what each turns on, who reads it from where, and since when.
+
+One key can mean two things, and a key that a reader does not know does nothing: both are silent. So a draft's flags are
+read as whoever trained it meant them, and as whoever serves it acts on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from packaging.version import Version
+
+from harness.facts.conventions import newest
+from harness.facts.families import Family
+
+__all__ = ["FLAGS", "NESTED", "TOP", "Flag", "FlagReader", "flag_reader"]
+
+NESTED, TOP = "eagle_config.", ""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One switch.
+
+    Attributes:
+        name: Its key.
+        default: Its value in a plain EAGLE-3 draft.
+        does: What it turns on, in words.
+        legacy: A name that older checkpoints write it under.
+        tensors: Start of the names of the tensors that belong to it; empty where it has none.
+    """
+
+    name: str
+    default: bool
+    does: str
+    legacy: str | None = None
+    tensors: str = ""
+
+
+FLAGS: dict[str, Flag] = {
+    flag.name: flag
+    for flag in (
+        Flag("use_aux_hidden_state", True, "boundaries through fc, instead of the state after the final norm"),
+        Flag("norm_before_fc", False, "a norm over the concatenation before fc", tensors="input_norm."),
+        Flag("fc_norm", False, "a norm of each boundary before the concatenation", "use_aux_norm", "fc_norm."),
+        Flag("norm_before_residual", False, "a residual that starts from the normed state"),
+        Flag("norm_output", False, "the state after the final norm is recycled"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class FlagReader:
+    """Who reads a draft's flags.
+
+    Attributes:
+        name: The convention that stands for it, with its version.
+        places: Where it looks for each flag, first place first; a flag that is missing here is not read.
+        defaults: Its defaults where they differ from the flag's own.
+        remarks: What to tell of a flag that is there, by flag and value.
+    """
+
+    name: str
+    places: Mapping[str, tuple[str, ...]]
+    defaults: Mapping[str, bool] = field(default_factory=dict)
+    remarks: Mapping[tuple[str, bool], str] = field(default_factory=dict)
+
+    def default(self, flag: Flag) -> bool:
+        """Return the value taken where the config has none."""
+        return self.defaults.get(flag.name, flag.default)
+
+
+_EVERYWHERE: Mapping[str, tuple[str, ...]] = dict.fromkeys(FLAGS, (NESTED, TOP))
+
+# SGLang's draft classes, by the first of the 15 releases read that knows the flag. `norm_before_residual` is in none.
+_SGLANG: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "use_aux_hidden_state": ("0.5.8", (NESTED,)),
+    "fc_norm": ("0.5.12", (TOP,)),
+    "norm_output": ("0.5.12", (TOP,)),
+    "norm_before_fc": ("0.5.18", (NESTED, TOP)),
+}
+_SGLANG_MLA_LACKS = ("norm_before_fc",)
+
+# Until sgl-project/SpecForge#879 (September 2026) the key chose whether the head saw a normed state, and the recycled
+# one never was; since then it means what SGLang, vLLM and speculators mean by it. A checkpoint does not say which.
+_SPECFORGE_REMARKS = {
+    (
+        "norm_output",
+        True,
+    ): "norm_output: SpecForge before #879 recycled the state before the final norm whatever this says: such a "
+    "draft wants false",
+    (
+        "norm_output",
+        False,
+    ): "norm_output: SpecForge before #879 left out the norm before the head for this: no engine runs such a draft",
+}
+
+
+def flag_reader(convention: str, family: Family) -> FlagReader:
+    """Return how the owner of a layer-id convention (`specforge`, `sglang==0.5.23`) reads flags.
+
+    Args:
+        convention: Its name, which is known.
+        family: The kind of draft config.
+    """
+    name = newest(convention)
+    base, _, version = name.partition("==")
+    if base == "sglang":
+        return FlagReader(name, _sglang(Version(version), mla=family.name == "deepseek"))
+    # vLLM takes norm_before_residual for set where a speculators config has none; speculators itself does not.
+    defaults = {"norm_before_residual": True} if base == "vllm" and family.name == "speculators" else {}
+    return FlagReader(name, _EVERYWHERE, defaults, _SPECFORGE_REMARKS if base == "specforge" else {})
+
+
+def _sglang(version: Version, *, mla: bool) -> dict[str, tuple[str, ...]]:
+    return {
+        name: places
+        for name, (first, places) in _SGLANG.items()
+        if version >= Version(first) and not (mla and name in _SGLANG_MLA_LACKS)
+    }
