@@ -15,7 +15,7 @@ from harness.attribution import Attribution, attribute
 from harness.baseline.comparable import require_comparable
 from harness.baseline.store import Golden, find_golden, load_golden
 from harness.baseline.verify import changed_files
-from harness.detectors import Context, Finding, State, run_detectors
+from harness.detectors import DETECTORS, Context, Finding, State, run_detectors
 from harness.engines.base import Progress
 from harness.engines.registry import find_engine, split_engine
 from harness.errors import InputError
@@ -208,6 +208,8 @@ def check(pair: Pair, *, prompts: str | None = None, progress: Progress = _SILEN
     golden = load_golden(golden_in_use(pair))
     chosen = load_prompts(pair, prompts)
     require_comparable(golden, pair, chosen, subset=prompts is not None)
+    if pair.wiring.loses_states and split_engine(pair.settings.engine.name)[0] != "reference":
+        return _not_started(pair, golden, time.perf_counter() - start)
     texts = {prompt.id: _text(golden, prompt) for prompt in chosen}
     run = find_engine(pair.settings.engine.name).run(pair, chosen, texts, progress)
     require_finite(pair, run.records)
@@ -215,6 +217,16 @@ def check(pair: Pair, *, prompts: str | None = None, progress: Progress = _SILEN
     findings = run_detectors(context)
     first = attribute(context, findings)
     return CheckResult(Measurement(pair, run, time.perf_counter() - start), golden, findings, _notes(context), first)
+
+
+def _not_started(pair: Pair, golden: Golden, seconds: float) -> CheckResult:
+    """Return the result for a pair on which an engine would die: what its files say of it, and nothing measured."""
+    engine = pair.settings.engine
+    run = Run(engine.name, engine.device, engine.dtype, pair.settings.decode.num_steps, ())
+    context = Context(pair, run, golden)
+    why = Finding(State.NOT_MEASURED, "the engine was not started: by the contract it would die")
+    findings = {name: detect(context) if name == "contract" else why for name, detect in DETECTORS.items()}
+    return CheckResult(Measurement(pair, run, seconds), golden, findings, _notes(context))
 
 
 def golden_in_use(pair: Pair) -> Path:

@@ -45,7 +45,7 @@ def broken_contract(pair: Pair) -> list[str]:
     problems = []
     wiring, draft = pair.wiring, pair.draft
     if not wiring.agree:
-        why = wiring.served.rule if wiring.overlooked is None else wiring.overlooked
+        why = "; ".join(wiring.served.lost) or wiring.overlooked or wiring.served.rule
         problems.append(
             f"{draft.ids_key} = {list(wiring.trained.ids)} in {draft.config_file} was trained as boundaries "
             f"{list(wiring.trained.boundaries)} ({wiring.trained.convention}); {wiring.served.convention} serves "

@@ -42,6 +42,11 @@ class Wiring:
         """Whether the boundaries served are the ones trained on."""
         return self.trained.boundaries == self.served.boundaries
 
+    @property
+    def loses_states(self) -> bool:
+        """Whether fewer states are captured than the draft was trained on: its `fc` would die with a shape error."""
+        return len(self.served.boundaries) != len(self.trained.boundaries)
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -275,15 +280,5 @@ def _read_wiring(settings: PairFile, draft: DraftSpec, target: TargetSpec) -> Wi
     if served_by is None:
         return Wiring(trained, trained, draft.flags, draft.flags)
     served = read(layers.seen_by(served_by), served_by)
-    if len(served.boundaries) != len(trained.boundaries):
-        raise InputError(
-            f"{served_by} captures fewer states than the draft was trained on",
-            file=draft.config_file,
-            key=draft.ids_key,
-            found=f"boundaries {list(served.boundaries)} for ids {list(served.ids)}",
-            expected=f"{list(trained.boundaries)}, as trained ({trained.convention})",
-            next_step="that engine keeps no repeated ids and may never reach the last boundary; its draft would "
-            "die with a shape error",
-        )
     served_flags = draft.served_by(served_by).flags
     return Wiring(trained, served, draft.flags, served_flags, layers.overlooked_by(served_by))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from harness.baseline.schema import Noise
-from harness.check import CheckResult, check, prepare
+from harness.check import CheckResult, check, measure, prepare
 from harness.detectors import Context, acceptance
 from harness.detectors.proposals import explained_by_rounding, noise_share
 from harness.errors import InputError
@@ -89,7 +89,7 @@ def test_served_by_sglang_sorts_and_never_reaches_the_last_boundary(recorded: Pa
     """SGLang's capture loop loses the order, and boundary N: two states are left where three were trained."""
     recorded.write_text(recorded.read_text().replace("[decode]", 'served_by = "sglang==0.5.23"\n[decode]'))
     with pytest.raises(InputError, match=r"captures fewer .*\[0, 2\] for ids \[-1, 1, 3\].*\[0, 2, 4\], as trained"):
-        prepare(recorded)
+        measure(prepare(recorded))
     config = recorded.parent / "draft" / "config.json"
     config.write_text(config.read_text().replace("[-1, 1, 3]", "[2, 0, 1]"))
     wiring = prepare(recorded).wiring

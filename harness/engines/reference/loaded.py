@@ -88,6 +88,7 @@ def load(pair: Pair) -> LoadedPair:
     Raises:
         InputError: A checkpoint cannot be used as it stands, or the device is not there.
     """
+    _require_states(pair)
     engine = pair.settings.engine
     dtype = DTYPES[engine.dtype]
     try:
@@ -110,3 +111,17 @@ def load(pair: Pair) -> LoadedPair:
         device=engine.device,
     )
     return LoadedPair(pair, target, draft)
+
+
+def _require_states(pair: Pair) -> None:
+    trained, served = pair.wiring.trained, pair.wiring.served
+    if pair.wiring.loses_states:
+        raise InputError(
+            f"{served.convention} captures fewer states than the draft was trained on",
+            file=pair.draft.config_file,
+            key=pair.draft.ids_key,
+            found=f"boundaries {list(served.boundaries)} for ids {list(served.ids)}",
+            expected=f"{list(trained.boundaries)}, as trained ({trained.convention})",
+            next_step="that engine keeps no repeated ids and may never reach the last boundary; its draft would "
+            "die with a shape error",
+        )
