@@ -38,7 +38,22 @@ _CONFIG = [
         "draft without hidden_size", drop_value(DRAFT_CONFIG, "hidden_size"), (DRAFT_CONFIG, "hidden_size", "missing")
     ),
     _draft("of an unknown kind", "architectures", ["MedusaModel"], "found ['MedusaModel']", "LlamaForCausalLMEagle3"),
-    _draft("of a kind that cannot be run", "architectures", ["Eagle3DeepseekV2ForCausalLM"], "cannot be run", "layers"),
+    Damage(
+        "latent draft without its ranks",
+        set_value(DRAFT_CONFIG, "architectures", to=["Eagle3DeepseekV2ForCausalLM"]),
+        (DRAFT_CONFIG, "q_lora_rank", "the key is missing"),
+    ),
+    Damage(
+        "latent draft, which the reference engine does not run",
+        all_of(
+            set_value(DRAFT_CONFIG, "architectures", to=["Eagle3DeepseekV2ForCausalLM"]),
+            *(
+                set_value(DRAFT_CONFIG, name, to=8)
+                for name in ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+            ),
+        ),
+        (DRAFT_CONFIG, "architectures", "latent (MLA)", "found Eagle3DeepseekV2ForCausalLM", "harness layers"),
+    ),
     _draft("of several layers at once", "architectures", ["PEagleDraftModel"], "a P-EAGLE draft has several layers"),
     _draft("of a nameless kind", "architectures", ["\ud800\n"], "no known kind of draft", "LlamaForCausalLMEagle3"),
     _draft("of two layers", "num_hidden_layers", 2, "found 2", "expected 1"),
@@ -98,7 +113,7 @@ _LAYER_IDS = [
         all_of(
             set_value(DRAFT_CONFIG, "fc_norm", to=False), set_value(DRAFT_CONFIG, "eagle_config", "fc_norm", to=True)
         ),
-        (DRAFT_CONFIG, "fc_norm and eagle_config.fc_norm", "found False and True", "expected one value"),
+        (DRAFT_CONFIG, "eagle_config.fc_norm and fc_norm", "found true and false", "expected one value"),
     ),
     Damage(
         "two norms before fc",
