@@ -28,6 +28,9 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     """
     result = dict(os.environ if base is None else base)
     result |= {"SGLANG_PLATFORM": NAME, "TRITON_INTERPRET": "1", "TORCHDYNAMO_DISABLE": "1"}
+    if result.get("SGLANG_PLUGINS"):
+        # A list of the only plugins that SGLang loads.
+        result["SGLANG_PLUGINS"] += f",{NAME}"
     if importlib.util.find_spec("torchvision") is None:
         # A variable and no import hook: SGLang imports torchvision before it loads plugins, in every process.
         paths = (str(_STANDINS), result.get("PYTHONPATH", ""))
