@@ -9,7 +9,7 @@ from harness.errors import InputError
 
 __all__ = ["ENGINES", "find_engine", "find_prober", "find_recorder", "split_engine"]
 
-ENGINES = ("reference", "reference:replay", "reference:sequential", "reference:batched")
+ENGINES = ("reference", "reference:replay", "reference:sequential", "reference:batched", "sglang")
 
 
 def split_engine(name: str, *, file: Path | None = None, key: str = "engine") -> tuple[str, str]:
@@ -26,7 +26,7 @@ def split_engine(name: str, *, file: Path | None = None, key: str = "engine") ->
     if name not in ENGINES:
         raise InputError("no such engine", file=file, key=key, found=name, expected=" or ".join(ENGINES))
     base, _, mode = name.partition(":")
-    return base, mode or "replay"
+    return base, mode or ("replay" if base == "reference" else "")
 
 
 def find_engine(name: str) -> Engine:
@@ -35,8 +35,12 @@ def find_engine(name: str) -> Engine:
     Raises:
         InputError: There is no such engine.
     """
-    _, mode = split_engine(name)
+    base, mode = split_engine(name)
     # Imported here: torch and transformers take seconds, and only a run needs them.
+    if base == "sglang":
+        from harness.engines.sglang.engine import SglangEngine
+
+        return SglangEngine()
     from harness.engines.reference.engine import ReferenceEngine
 
     return ReferenceEngine(mode)
@@ -65,9 +69,13 @@ def find_prober(name: str) -> Prober:
     """Return the engine called `name`, whose pipeline can be looked into.
 
     Raises:
-        InputError: There is no such engine.
+        InputError: There is no such engine, or its pipeline cannot be looked into.
     """
-    _, mode = split_engine(name)
+    base, mode = split_engine(name)
+    if base != "reference":
+        raise InputError(
+            "the pipeline of this engine cannot be looked into", key="--engine", found=name, expected="reference"
+        )
     from harness.engines.reference.engine import ReferenceEngine
 
     return ReferenceEngine(mode)

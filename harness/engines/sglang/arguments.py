@@ -1,0 +1,84 @@
+"""From a pair file to the keyword arguments of SGLang's `ServerArgs`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.errors import InputError
+from harness.pair.pair import Pair
+
+__all__ = ["plain_arguments", "server_arguments"]
+
+# What a CPU needs; SGLang's own choices are for CUDA, or need packages that only its CUDA installation has.
+_CPU: dict[str, Any] = {
+    "attention_backend": "triton",
+    "disable_cuda_graph": True,
+    "disable_overlap_schedule": True,
+    "grammar_backend": "none",
+    "mem_fraction_static": 0.1,
+    "sampling_backend": "pytorch",
+    "triton_attention_num_kv_splits": 1,
+}
+# What changes how SGLang counts, or what it proposes, from round to round.
+_UNCOUNTABLE: dict[str, Any] = {
+    "enable_multi_layer_eagle": False,
+    "speculative_adaptive": False,
+    "speculative_use_block_verification": False,
+    "speculative_use_rejection_sampling": False,
+}
+
+
+def server_arguments(pair: Pair, *, running: int, tokens: int) -> dict[str, Any]:
+    """Return the arguments with which SGLang serves a pair.
+
+    Args:
+        pair: The pair; `engine.args` of its file are passed on.
+        running: Requests that run at once.
+        tokens: Tokens that these hold in the cache at most.
+
+    Raises:
+        InputError: `engine.args` contradict what else the pair file says, or make the counters mean something else.
+    """
+    decode = pair.settings.decode
+    speculative = {
+        "speculative_algorithm": "EAGLE3",
+        "speculative_draft_model_path": str(pair.draft.path),
+        "speculative_num_steps": decode.num_steps,
+        "speculative_eagle_topk": decode.topk,
+        "speculative_num_draft_tokens": decode.num_draft_tokens or decode.num_steps + 1,
+    }
+    return _merge(pair, speculative, running, tokens)
+
+
+def plain_arguments(pair: Pair, *, running: int, tokens: int) -> dict[str, Any]:
+    """Return the arguments with which SGLang decodes the target of a pair without speculation."""
+    return _merge(pair, {}, running, tokens)
+
+
+def _merge(pair: Pair, speculative: Mapping[str, Any], running: int, tokens: int) -> dict[str, Any]:
+    engine = pair.settings.engine
+    fixed = {
+        "model_path": str(pair.target.path),
+        "device": engine.device.partition(":")[0],
+        "dtype": engine.dtype,
+        # Prompts are token ids, and so are continuations.
+        "skip_tokenizer_init": True,
+        **speculative,
+    }
+    for key, value in engine.args.items():
+        expected = (fixed | _UNCOUNTABLE).get(key, value)
+        if value != expected:
+            what = "would make SGLang's counters mean something else" if key in _UNCOUNTABLE else "contradicts the pair"
+            raise InputError(
+                f"the engine argument {what}",
+                file=pair.file,
+                key=f"engine.args.{key}",
+                found=value,
+                expected=expected,
+                next_step="leave it out; target, draft, decode and engine say it already",
+            )
+    defaults = {"log_level": "info", "random_seed": 0}
+    if fixed["device"] == "cpu":
+        defaults |= _CPU | {"max_running_requests": running, "max_total_tokens": tokens}
+    return defaults | engine.args | fixed

@@ -1,0 +1,91 @@
+"""What of SGLang is installed, found without importing it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+
+from harness.engines.sglang.watch import FOLDER_VARIABLE
+from harness.errors import InputError
+from harness.pair.pair import Pair
+
+__all__ = ["engine_environment", "require_installed"]
+
+_PLUGINS_GROUP, _PLUGIN = "sglang.srt.plugins", "acceptance-harness"
+_PLUGINS_VARIABLE = "SGLANG_PLUGINS"
+_CPU_PLATFORM = "sglang_cpu_platform"
+# SGLang can be told to accept at random instead of verifying.
+_SIMULATION = "SGLANG_SIMULATE_ACC_"
+
+
+def require_installed(pair: Pair) -> str:
+    """Return the installed SGLang's version, if the pair can be run on it as stated.
+
+    Raises:
+        InputError: SGLang or what it needs on this device is not installed, or the pair is served by another version.
+    """
+    try:
+        version = importlib.metadata.version("sglang")
+    except importlib.metadata.PackageNotFoundError:
+        raise InputError(
+            "SGLang is not installed in this environment",
+            file=pair.file,
+            key="engine.name or --engine",
+            found="sglang",
+            next_step="on a GPU: pip install sglang; on a CPU: pip install -r constraints/sglang-cpu.txt, then pip "
+            "install --no-deps sglang==0.5.23 and pip install ./plugins/sglang-cpu, all from the harness' repository",
+        ) from None
+    served_by = pair.settings.served_by
+    if served_by not in (None, "sglang", f"sglang=={version}"):
+        raise InputError(
+            "the pair is served by another engine or version than the one installed",
+            file=pair.file,
+            key="served_by",
+            found=served_by,
+            expected=f"sglang=={version}, sglang, or no such key",
+            next_step=f"install what the pair is served by, or say served_by = 'sglang=={version}'",
+        )
+    if not importlib.metadata.entry_points(group=_PLUGINS_GROUP, name=_PLUGIN):
+        raise InputError(
+            "the installed acceptance-harness does not offer SGLang its hooks",
+            found=f"no entry point {_PLUGIN!r} in the group {_PLUGINS_GROUP!r}",
+            next_step="install acceptance-harness anew in this environment",
+        )
+    if pair.settings.engine.device == "cpu" and importlib.util.find_spec(_CPU_PLATFORM) is None:
+        raise InputError(
+            "SGLang runs on a CPU only by a platform plugin, which is not installed",
+            file=pair.file,
+            key="engine.device or --device",
+            found="cpu",
+            expected="cuda, or the package sglang-cpu-platform",
+            next_step="pip install ./plugins/sglang-cpu from the harness' repository",
+        )
+    return version
+
+
+def engine_environment(device: str, watch_folder: str) -> dict[str, str]:
+    """Return the environment of an engine's processes.
+
+    Args:
+        device: `cpu` or `cuda`, with or without an index.
+        watch_folder: Where the hooks write.
+
+    Raises:
+        InputError: A variable of the process' own environment makes SGLang pretend to verify.
+    """
+    pretending = sorted(name for name in os.environ if name.startswith(_SIMULATION))
+    if pretending:
+        raise InputError(
+            "this variable makes SGLang accept at random instead of verifying",
+            key=pretending[0],
+            found=os.environ[pretending[0]],
+            next_step="unset it",
+        )
+    environment = dict(os.environ)
+    if device == "cpu":
+        environment = importlib.import_module(_CPU_PLATFORM).environment(environment)
+    if environment.get(_PLUGINS_VARIABLE):
+        # A list of the only plugins that SGLang loads.
+        environment[_PLUGINS_VARIABLE] += f",{_PLUGIN}"
+    return environment | {FOLDER_VARIABLE: watch_folder, "PYTHONUNBUFFERED": "1"}
