@@ -16,8 +16,9 @@ from harness.baseline.comparable import require_comparable
 from harness.baseline.store import Golden, find_golden, load_golden
 from harness.baseline.verify import changed_files
 from harness.detectors import DETECTORS, Context, Finding, State, run_detectors
+from harness.detectors.contract import unservable
 from harness.engines.base import Progress
-from harness.engines.registry import find_engine, split_engine
+from harness.engines.registry import find_engine, serving_convention, split_engine
 from harness.errors import InputError
 from harness.gate import exit_code, verdict
 from harness.pair.pair import Pair, load_pair, load_prompts
@@ -173,7 +174,9 @@ def prepare(
     else:
         split_engine(engine, key="--engine")
     changes = {"name": engine, "dtype": dtype, "device": device}
-    return pair.with_engine(**{key: value for key, value in changes.items() if value is not None})
+    pair = pair.with_engine(**{key: value for key, value in changes.items() if value is not None})
+    served_by = serving_convention(pair)
+    return pair if served_by is None else pair.served_as(served_by)
 
 
 def measure(pair: Pair, *, prompts: str | None = None, progress: Progress = _SILENT) -> Measurement:
@@ -208,7 +211,7 @@ def check(pair: Pair, *, prompts: str | None = None, progress: Progress = _SILEN
     golden = load_golden(golden_in_use(pair))
     chosen = load_prompts(pair, prompts)
     require_comparable(golden, pair, chosen, subset=prompts is not None)
-    if pair.wiring.loses_states and split_engine(pair.settings.engine.name)[0] != "reference":
+    if unservable(pair):
         return _not_started(pair, golden, time.perf_counter() - start)
     texts = {prompt.id: _text(golden, prompt) for prompt in chosen}
     run = find_engine(pair.settings.engine.name).run(pair, chosen, texts, progress)

@@ -7,9 +7,10 @@ from pathlib import Path
 import torch
 
 from harness.detectors.base import Context, Finding, State
+from harness.errors import InputError
 from harness.facts.flags import FLAGS
 from harness.models.checkpoint import read_headers
-from harness.models.draft_contract import by_canonical_name
+from harness.models.draft_contract import by_canonical_name, check_headers
 from harness.models.draft_weights import vocabulary_map
 from harness.pair.draft_flags import said
 from harness.pair.pair import Pair, Wiring
@@ -19,7 +20,7 @@ __all__ = ["broken_contract", "detect"]
 
 def detect(context: Context) -> Finding:
     """Say what would run and be wrong; tell what differs from the golden, which decides nothing."""
-    problems = broken_contract(context.pair)
+    problems = [*unservable(context.pair), *broken_contract(context.pair)]
     wiring = context.pair.wiring
     figures = {
         "boundaries": list(wiring.served.boundaries),
@@ -38,6 +39,27 @@ def detect(context: Context) -> Finding:
         parts.append(wiring.served_flags.absence)
     message = "; ".join(parts)
     return Finding(State.PASS, message, figures, notes)
+
+
+def unservable(pair: Pair) -> list[str]:
+    """Return why an engine of somebody else's is not started on a pair: it would die, or take tensors at random.
+
+    The reference engine refuses such a pair itself, before anything runs.
+    """
+    if pair.settings.engine.name.partition(":")[0] == "reference":
+        return []
+    wiring = pair.wiring
+    if wiring.loses_states:
+        return [
+            f"{wiring.served.convention} captures boundaries {list(wiring.served.boundaries)} of the "
+            f"{list(wiring.trained.boundaries)} that {pair.draft.ids_key} in {pair.draft.config_file} was trained as "
+            f"({'; '.join(wiring.served.lost)}): the draft's fc would die with a shape error"
+        ]
+    try:
+        check_headers(pair.draft, len(pair.boundaries))
+    except InputError as error:
+        return [str(error)]
+    return []
 
 
 def broken_contract(pair: Pair) -> list[str]:

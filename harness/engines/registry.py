@@ -6,8 +6,9 @@ from pathlib import Path
 
 from harness.engines.base import Engine, Prober, Recorder
 from harness.errors import InputError
+from harness.pair.pair import Pair
 
-__all__ = ["ENGINES", "find_engine", "find_prober", "find_recorder", "split_engine"]
+__all__ = ["ENGINES", "find_engine", "find_prober", "find_recorder", "serving_convention", "split_engine"]
 
 ENGINES = ("reference", "reference:replay", "reference:sequential", "reference:batched", "sglang")
 
@@ -44,6 +45,19 @@ def find_engine(name: str) -> Engine:
     from harness.engines.reference.engine import ReferenceEngine
 
     return ReferenceEngine(mode)
+
+
+def serving_convention(pair: Pair) -> str | None:
+    """Return whose reading of a draft's config the pair's engine makes; `None` where that is for the pair to say.
+
+    Raises:
+        InputError: The engine is not installed, or is another than the one that the pair is served by.
+    """
+    if split_engine(pair.settings.engine.name)[0] != "sglang":
+        return None
+    from harness.engines.sglang.installed import require_installed
+
+    return f"sglang=={require_installed(pair)}"
 
 
 def find_recorder(name: str) -> Recorder:

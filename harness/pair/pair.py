@@ -83,6 +83,14 @@ class Pair:
         decode = self.settings.decode.model_copy(update={"num_steps": num_steps, "num_draft_tokens": num_steps + 1})
         return replace(self, settings=self.settings.model_copy(update={"decode": decode}))
 
+    def served_as(self, convention: str) -> Pair:
+        """Return the pair as an engine serves it, as `sglang==0.5.23`.
+
+        Raises:
+            InputError: It is not known how the engine reads this draft for this target.
+        """
+        return _assemble(self.file, self.settings.model_copy(update={"served_by": convention}), self.target)
+
     def with_engine(self, **changes: object) -> Pair:
         """Return the pair with other engine settings (`name`, `dtype`, `device`)."""
         engine = self.settings.engine.model_copy(update=changes)
@@ -101,6 +109,10 @@ def load_pair(name_or_path: str | Path) -> Pair:
     file = find_pair(str(name_or_path))
     settings = read_pair_file(file)
     target = read_target_spec(checkpoint_folder(file, "target", settings.target, settings.target_revision))
+    return _assemble(file, settings, target)
+
+
+def _assemble(file: Path, settings: PairFile, target: TargetSpec) -> Pair:
     draft = read_draft_spec(checkpoint_folder(file, "draft", settings.draft, None), _trained_as(file, settings, target))
     wiring = _read_wiring(settings, draft, target)
     if settings.served_by is not None:
