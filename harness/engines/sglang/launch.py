@@ -166,10 +166,7 @@ class RunningEngine:
 
     def end(self) -> None:
         """Kill whatever of the process tree is left."""
-        # Before the driver is waited for: until then its id cannot be anybody else's.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._kill()
         os.close(self._answers)
         assert self._process.stdin is not None
         # A request that the driver never read may still be in the buffer.
@@ -229,9 +226,15 @@ class RunningEngine:
         return sum(file.stat().st_size for file in self.watch.glob("*.jsonl"))
 
     def _fail_dead(self) -> NoReturn:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._fail("died", status=self._process.wait())
+        self._fail("died", status=self._kill())
+
+    def _kill(self) -> int:
+        """Kill the process group and return the driver's exit status."""
+        # Once the driver has been waited for, its id may be somebody else's.
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        return self._process.wait()
 
     def _fail(self, what: str, status: int | None = None) -> NoReturn:
         lines = [line.rstrip() for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines()]

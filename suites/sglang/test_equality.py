@@ -1,0 +1,130 @@
+"""The real SGLang and the reference engine count the same rounds, on the right wiring and on the incident's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+
+from harness.engines.base import Progress, Texts
+from harness.engines.reference.loaded import limits_of
+from harness.engines.sglang.engine import decode, judge
+from harness.engines.sglang.launch import RunningEngine
+from harness.engines.sglang.rounds import read_capture
+from harness.pair.pair import Pair
+from harness.pair.prompts import Prompt
+from harness.record import PromptRecord
+from suites.builtin_pairs import layer_ids
+from suites.sglang.serving import greedy, reference, rewired, serving, shortest
+
+# The ids of the draft's config, the boundaries served by them, and tokens to decode: together more than 100 rounds.
+WIRINGS = {"right": (layer_ids("tiny"), (2, 4, 7), 32), "incident": (layer_ids("tiny-embedding"), (0, 2, 4), 24)}
+PROMPTS = 8
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True)
+class _Served:
+    pair: Pair
+    prompts: list[Prompt]
+    engine: RunningEngine
+    records: list[PromptRecord]
+    boundaries: tuple[int, ...]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.xdist_group(f"sglang-{name}")) for name in WIRINGS],
+)
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Served]:
+    ids, boundaries, tokens = WIRINGS[request.param]
+    pair = rewired(tmp_path_factory.mktemp(request.param), ids, tokens)
+    prompts = shortest(pair, PROMPTS)
+    with serving(pair) as engine:
+        yield _Served(pair, prompts, engine, decode(engine, prompts, limits_of(pair)), boundaries)
+
+
+@pytest.fixture(scope="module")
+def texts(served: _Served) -> Texts:
+    return greedy(served.pair, served.prompts)
+
+
+def test_it_captures_the_boundaries(served: _Served) -> None:
+    capture = read_capture(served.engine.watch)
+    assert capture.ids == served.pair.draft.layer_ids
+    assert capture.layers == served.boundaries == served.pair.boundaries
+
+
+def test_rounds_equal_the_reference(served: _Served) -> None:
+    expected = reference(served.pair, served.prompts)
+    assert len(served.records) == PROMPTS
+    for ours, theirs in zip(served.records, expected, strict=True):
+        assert ours.id == theirs.id
+        assert ours.histogram == theirs.histogram, ours.id
+        assert ours.rounds == theirs.rounds, ours.id
+        assert ours.eos_round == theirs.eos_round, ours.id
+        assert ours.chains == theirs.chains, ours.id
+        assert ours.output_ids == theirs.output_ids, ours.id
+
+
+def test_there_is_enough_to_compare(served: _Served) -> None:
+    counts = [sum(record.histogram[accepted] for record in served.records) for accepted in range(5)]
+    assert sum(counts) >= 60
+    if served.boundaries == (0, 2, 4):
+        assert all(counts), "every accepted count occurs"
+
+
+def test_output_is_what_transformers_decodes(served: _Served, texts: Texts) -> None:
+    for record in served.records:
+        assert record.output_ids == texts[record.id][: len(record.output_ids)], record.id
+
+
+def test_its_own_target_agrees(served: _Served, texts: Texts) -> None:
+    judged = judge(served.engine, served.prompts, served.records, texts, limits_of(served.pair), Progress())
+    for record in judged:
+        assert record.own is not None
+        assert record.target is not None
+        assert len(record.own.agrees) == len(record.output_ids)
+        assert len(record.target.agrees) == limits_of(served.pair).text_length
+        assert record.own.agrees.all(), record.id
+        assert record.target.agrees.all(), record.id
+        assert record.deterministic is None
+
+
+def test_its_target_disagrees_with_another_text(served: _Served, texts: Texts) -> None:
+    """The counterpart: a wrong token is seen, by as much as the transformers target sees it."""
+    prompts, records = served.prompts[:1], served.records[:1]
+    wrong = list(texts[prompts[0].id])
+    wrong[3] = (wrong[3] + 1) % served.pair.target.vocab_size
+    limits = limits_of(served.pair)
+    output = replace(records[0], output_ids=tuple(wrong[: len(records[0].output_ids)]))
+    (judged,) = judge(served.engine, prompts, [output], texts, limits, Progress())
+    assert judged.own is not None
+    assert judged.target is not None
+    assert not judged.own.agrees[3]
+    assert judged.own.gaps[3] > 1
+    assert judged.own.agrees[:3].all()
+    assert judged.target.agrees.all()
+    assert judged.deterministic is True
+
+
+def test_one_at_a_time_and_a_known_prefix_change_nothing(served: _Served) -> None:
+    """Alone instead of in a batch of eight; its prompt computed anew, and then found in the radix cache."""
+    prompt, record = served.prompts[1], served.records[1]
+    limits = replace(limits_of(served.pair), max_new_tokens=12)
+    rounds = next(
+        count for count in range(1, 99) if 1 + sum(accepted + 1 for accepted in (record.rounds or ())[:count]) >= 12
+    )
+    ask = {"input_ids": [list(prompt.ids)], "sampling_params": {"temperature": 0.0, "max_new_tokens": 1}}
+    served.engine.flush_cache()
+    assert served.engine.generate(**ask)[0]["meta_info"]["cached_tokens"] == 0
+    served.engine.flush_cache()
+    (miss,) = decode(served.engine, [prompt], limits)
+    assert served.engine.generate(**ask)[0]["meta_info"]["cached_tokens"] >= len(prompt.ids) - 2
+    (hit,) = decode(served.engine, [prompt], limits)
+    for alone in (miss, hit):
+        assert alone.rounds == (record.rounds or ())[:rounds]
+        assert alone.chains == (record.chains or ())[:rounds]
+        assert alone.output_ids == record.output_ids[: len(alone.output_ids)]
