@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.baseline.store import Golden, load_golden
-from harness.check import golden_in_use, prepare
-from harness.engines.base import StateView
+from harness.check import golden_in_use
+from harness.engines.base import Probe, Resolved, StateView
 from harness.engines.registry import find_prober
 from harness.errors import InputError
 from harness.facts.conventions import Reading, newest, read_ids
@@ -86,14 +86,20 @@ class Trace:
         }
 
 
-def trace_static(name_or_path: str) -> Trace:
+def trace_static(name_or_path: str, served_by: str | None = None) -> Trace:
     """Trace a pair from its configs alone.
+
+    Args:
+        name_or_path: The pair.
+        served_by: Who serves it, where that is not for the pair file to say.
 
     Raises:
         InputError: A file cannot be read, or nobody says who wrote the layer ids.
     """
     file = find_pair(name_or_path)
     settings = read_pair_file(file)
+    if served_by is not None:
+        settings = settings.model_copy(update={"served_by": served_by})
     target = read_target_spec(checkpoint_folder(file, "target", settings.target, settings.target_revision))
     config = read_layer_config(checkpoint_folder(file, "draft", settings.draft, None))
     writer = settings.trained_as
@@ -255,37 +261,81 @@ def _widths(
     return steps
 
 
-def trace_run(static: Trace, name_or_path: str) -> Trace:
-    """Return a trace that goes on with one prompt through the reference engine.
+def trace_run(static: Trace, pair: Pair) -> Trace:
+    """Return a trace that goes on with one prompt through the pair's engine.
 
     Args:
         static: The pair's trace from its configs, whose steps agree.
-        name_or_path: The pair.
+        pair: The pair, with the engine to look into.
 
     Raises:
         HarnessError: The pair cannot be run.
     """
-    pair = prepare(name_or_path)
     prompt = load_prompts(pair)[0]
     engine = pair.settings.engine.name
     probe = find_prober(engine).probe(pair, prompt)
     where = f"{engine}, prompt {prompt.id!r}, last of {len(prompt.ids)} tokens"
-    steps = [
-        Step(f"captured, slot {slot}", {"boundary": boundary, **_shown(view)}, where)
-        for slot, (boundary, view) in enumerate(zip(pair.boundaries, probe.slots, strict=True))
+    steps = [] if probe.resolved is None else _resolved_steps(pair, probe.resolved)
+    known = len(probe.slots) == len(pair.boundaries)
+    steps += [
+        Step(f"captured, slot {slot}", {"boundary": pair.boundaries[slot] if known else None, **_shown(view)}, where)
+        for slot, view in enumerate(probe.slots)
     ]
-    width = sum(view.shape[-1] for view in probe.slots)
+    width = len(pair.boundaries) * pair.target.hidden_size
+    fits = probe.concatenated.shape[-1] == width
     steps.append(
         Step(
             "concatenated",
             _shown(probe.concatenated),
             "torch.cat of the slots in this order",
-            ok=probe.concatenated.shape[-1] == width,
+            ok=fits,
+            note=None if fits else f"{len(pair.boundaries)} boundaries are {width} wide",
         )
     )
-    steps.append(Step("fc output", _shown(probe.fused), f"{shown(pair.draft.path)}: fc.weight"))
+    if probe.received is not None:
+        same = probe.received == probe.concatenated
+        note = None if same else "not what the target gave"
+        steps.append(Step("fc input", _shown(probe.received), "what the draft's forward was given", same, note))
+    if probe.fused is not None:
+        steps.append(Step("fc output", _shown(probe.fused), f"{shown(pair.draft.path)}: fc.weight"))
     steps.append(_proposals_step(pair, prompt.id, probe.proposals))
+    if probe.predicted is not None:
+        steps.append(_verification_step(probe))
     return Trace(static.pair, (*static.steps, *steps))
+
+
+def _resolved_steps(pair: Pair, resolved: Resolved) -> list[Step]:
+    """Return what an engine found in the config and set its target to, beside what the facts say that it would."""
+    expected = pair.draft.layers.seen_by(pair.wiring.served.convention)
+    found = resolved.ids == expected
+    steps = [
+        Step(
+            "ids resolved",
+            None if resolved.ids is None else list(resolved.ids),
+            f"{pair.wiring.served.convention}: its own reading of {shown(pair.draft.config_file)}",
+            ok=found,
+            note=None if found else f"the facts say {None if expected is None else list(expected)}",
+        )
+    ]
+    if resolved.captured is not None:
+        agrees = sorted(set(resolved.captured)) == list(pair.wiring.served.boundaries)
+        note = None if agrees else f"the facts say {list(pair.wiring.served.boundaries)}"
+        source = f"{resolved.model}.layers_to_capture, as its setter left it"
+        steps.append(Step("layers to capture", list(resolved.captured), source, agrees, note))
+    return steps
+
+
+def _verification_step(probe: Probe) -> Step:
+    assert probe.predicted is not None
+    agreeing = 0
+    for token, choice in zip(probe.proposals, probe.predicted, strict=False):
+        if token != choice:
+            break
+        agreeing += 1
+    value = {"accepted": probe.accepted, "target's choices": list(probe.predicted)}
+    ok = agreeing == probe.accepted
+    note = None if ok else f"{agreeing} of the chain are the target's choices"
+    return Step("verification", value, "the longest prefix that the target chooses too", ok, note)
 
 
 def _shown(view: StateView) -> dict[str, Any]:

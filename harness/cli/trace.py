@@ -13,6 +13,10 @@ __all__ = ["trace"]
 
 def trace(
     pair: Annotated[str, typer.Argument(metavar="PAIR", help="A pair file or a pair's name.")],
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", help="The engine to look into: reference or sglang. Default: the pair file's."),
+    ] = None,
     static: Annotated[bool, typer.Option("--static", help="From the configs alone, without weights.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,  # noqa: ARG001 - read by main
@@ -22,12 +26,17 @@ def trace(
     Config key, convention and rule, boundaries, tensors captured, concatenation, fc, first proposals: each with its
     value and its source.
     """
+    from harness.check import prepare
     from harness.report.trace import trace_report
     from harness.trace import trace_run, trace_static
 
+    # First without the engine: what is wrong there cannot be prepared.
     result = trace_static(pair)
     if not static and result.first_wrong is None:
-        result = trace_run(result, pair)
+        ready = prepare(pair, engine=engine)
+        result = trace_static(pair, ready.settings.served_by)
+        if result.first_wrong is None:
+            result = trace_run(result, ready)
     if json:
         output.print_json(result.to_dict())
     else:

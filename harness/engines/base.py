@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
 from harness.record import PromptRecord, Run
 
-__all__ = ["Engine", "NoiseSample", "Probe", "Prober", "Progress", "Recorder", "Recording", "StateView", "Texts"]
+__all__ = [
+    "Engine",
+    "NoiseSample",
+    "Probe",
+    "Prober",
+    "Progress",
+    "Recorder",
+    "Recording",
+    "Resolved",
+    "StateView",
+    "Texts",
+    "view_of",
+]
 
 # Continuations by prompt id.
 Texts = dict[str, tuple[int, ...]]
@@ -116,21 +128,51 @@ class StateView:
     first: tuple[float, ...]
 
 
+def view_of(states: Any) -> StateView:
+    """Return what is shown of a tensor of states [1, T, W]."""
+    last = states[0, -1].float()
+    return StateView(tuple(states.shape), float(last.norm()), tuple(round(float(value), 4) for value in last[:4]))
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What an engine of somebody else's made of the draft's config.
+
+    Attributes:
+        model: The class of its target.
+        ids: The layer ids that it found, `None` where it found none and takes its default.
+        captured: The boundaries that the target's class was set to capture; `None` where the class keeps no list.
+    """
+
+    model: str
+    ids: tuple[int, ...] | None
+    captured: tuple[int, ...] | None
+
+
 @dataclass(frozen=True)
 class Probe:
     """One prompt's way through the pipeline.
 
     Attributes:
         slots: Each captured boundary, in the order of concatenation.
-        concatenated: What the draft was given.
-        fused: What its `fc` made of that.
+        concatenated: What the target gave.
+        received: What the draft was given; `None` where that cannot be another thing.
+        fused: What its `fc` made of that; `None` where the engine does not show it.
         proposals: The first chain, target ids.
+        predicted: The target's own choice after the last known token and after each proposed; `None` where the engine
+            does not verify.
+        accepted: How many of the chain were accepted.
+        resolved: What an engine of somebody else's made of the config.
     """
 
     slots: tuple[StateView, ...]
     concatenated: StateView
-    fused: StateView
+    fused: StateView | None
     proposals: tuple[int, ...]
+    received: StateView | None = None
+    predicted: tuple[int, ...] | None = None
+    accepted: int | None = None
+    resolved: Resolved | None = None
 
 
 class Prober(Protocol):

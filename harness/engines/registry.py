@@ -83,13 +83,13 @@ def find_prober(name: str) -> Prober:
     """Return the engine called `name`, whose pipeline can be looked into.
 
     Raises:
-        InputError: There is no such engine, or its pipeline cannot be looked into.
+        InputError: There is no such engine.
     """
     base, mode = split_engine(name)
-    if base != "reference":
-        raise InputError(
-            "the pipeline of this engine cannot be looked into", key="--engine", found=name, expected="reference"
-        )
+    if base == "sglang":
+        from harness.engines.sglang.probe import SglangProber
+
+        return SglangProber()
     from harness.engines.reference.engine import ReferenceEngine
 
     return ReferenceEngine(mode)

@@ -53,7 +53,7 @@ def texts(served: _Served) -> Texts:
 
 def test_it_captures_the_boundaries(served: _Served) -> None:
     capture = read_capture(served.engine.watch)
-    assert capture.ids == served.pair.draft.layer_ids
+    assert capture.ids == served.pair.draft.layers.ids
     assert capture.layers == served.boundaries == served.pair.boundaries
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 import transformers
 
-from harness.engines.base import Probe, Progress, Recording, StateView, Texts
+from harness.engines.base import Probe, Progress, Recording, Texts, view_of
 from harness.engines.reference.batched import batched
 from harness.engines.reference.draft_cache import DraftCache
 from harness.engines.reference.loaded import load
@@ -71,13 +71,13 @@ class ReferenceEngine:
             with target.capture(pair.boundaries) as capture:
                 bonus = target.forward(ids, keep=1)[:, -1].argmax(-1, keepdim=True)
                 states = capture.concatenated()
-                slots = tuple(_view(capture.state(boundary)) for boundary in pair.boundaries)
+                slots = tuple(view_of(capture.state(boundary)) for boundary in pair.boundaries)
             steps = loaded.limits.num_steps
             following = torch.cat((ids[:, 1:], bonus), dim=1)
             cache = DraftCache(draft, 1, ids.shape[1] + steps + 1)
             chain = propose(draft, cache, following, states, 0, steps)
             fused = draft.fuse(states.to(draft.dtype))
-        return Probe(slots, _view(states), _view(fused), tuple(chain[0].tolist()))
+        return Probe(slots, view_of(states), view_of(fused), tuple(chain[0].tolist()))
 
     def _records(
         self, pair: Pair, prompts: Sequence[Prompt], texts: Texts | None, progress: Progress
@@ -103,11 +103,6 @@ def shifted(pair: Pair) -> tuple[int, ...]:
     moved = tuple(boundary + step for boundary in pair.boundaries)
     # With the embedding and the last both captured neither way is open to all: those at the end stay.
     return tuple(min(max(boundary, 0), pair.target.num_layers) for boundary in moved)
-
-
-def _view(states: torch.Tensor) -> StateView:
-    last = states[0, -1].float()
-    return StateView(tuple(states.shape), float(last.norm()), tuple(round(float(value), 4) for value in last[:4]))
 
 
 def as_run(pair: Pair, records: Sequence[PromptRecord], engine: str, seconds: float) -> Run:

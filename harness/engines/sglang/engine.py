@@ -33,14 +33,14 @@ from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
 from harness.record import PromptRecord, Run, TargetCheck, histogram_of
 
-__all__ = ["WAVE", "SglangEngine", "cache_tokens", "decode", "judge", "running_engine"]
+__all__ = ["GREEDY", "WAVE", "SglangEngine", "cache_tokens", "decode", "judge", "running_engine"]
 
 _Item = TypeVar("_Item")
 
 # Prompts that run at once.
 WAVE = 16
 _LEAST_CACHE = 4096
-_GREEDY: dict[str, Any] = {"temperature": 0.0, "ignore_eos": True}
+GREEDY: dict[str, Any] = {"temperature": 0.0, "ignore_eos": True}
 
 
 class SglangEngine:
@@ -129,7 +129,7 @@ def decode(engine: RunningEngine, prompts: Sequence[Prompt], limits: Limits) -> 
     results = engine.generate(
         input_ids=[list(prompt.ids) for prompt in prompts],
         rid=requests,
-        sampling_params=_GREEDY | {"max_new_tokens": limits.max_new_tokens},
+        sampling_params=GREEDY | {"max_new_tokens": limits.max_new_tokens},
     )
     rounds = read_rounds(engine.watch)
     return [
@@ -221,7 +221,7 @@ def _agreement(engine: RunningEngine, prompts: Sequence[Prompt], texts: Sequence
         return []
     results = engine.generate(
         input_ids=[[*prompt.ids, *text] for prompt, text in zip(prompts, texts, strict=True)],
-        sampling_params=_GREEDY | {"max_new_tokens": 0},
+        sampling_params=GREEDY | {"max_new_tokens": 0},
         return_logprob=True,
         logprob_start_len=[len(prompt.ids) - 1 for prompt in prompts],
         top_logprobs_num=1,
