@@ -36,10 +36,7 @@ class _Served:
     boundaries: tuple[int, ...]
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=pytest.mark.xdist_group(f"sglang-{name}")) for name in WIRINGS],
-)
+@pytest.fixture(scope="module", params=WIRINGS)
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Served]:
     ids, boundaries, tokens = WIRINGS[request.param]
     pair = rewired(tmp_path_factory.mktemp(request.param), ids, tokens)
