@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,3 +30,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.sglang)
         if _version() is None:
             item.add_marker(pytest.mark.skip(reason="SGLang is not installed: python -m tox -e sglang-cpu"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _engines_leave_their_logs_with_pytest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    before = tempfile.tempdir
+    tempfile.tempdir = str(tmp_path_factory.mktemp("engines"))
+    yield
+    tempfile.tempdir = before

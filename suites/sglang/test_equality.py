@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
+import safetensors.torch
+import torch
 
 from harness.engines.base import Progress, Texts
-from harness.engines.reference.loaded import limits_of
+from harness.engines.reference.loaded import limits_of, load
 from harness.engines.sglang.engine import decode, judge
 from harness.engines.sglang.launch import RunningEngine
-from harness.engines.sglang.rounds import read_capture
+from harness.engines.sglang.rounds import read_capture, read_state_files
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
 from harness.record import PromptRecord
@@ -34,10 +36,7 @@ class _Served:
     boundaries: tuple[int, ...]
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=pytest.mark.xdist_group(f"sglang-{name}")) for name in WIRINGS],
-)
+@pytest.fixture(scope="module", params=WIRINGS)
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Served]:
     ids, boundaries, tokens = WIRINGS[request.param]
     pair = rewired(tmp_path_factory.mktemp(request.param), ids, tokens)
@@ -108,6 +107,30 @@ def test_its_target_disagrees_with_another_text(served: _Served, texts: Texts) -
     assert judged.own.agrees[:3].all()
     assert judged.target.agrees.all()
     assert judged.deterministic is True
+
+
+def test_fc_receives_the_boundaries(served: _Served) -> None:
+    """What the draft's `fc` is given at every position that stays equals transformers' hidden states."""
+    prompt = served.prompts[0]
+    served.engine.flush_cache()
+    with served.engine.writing_states():
+        (record,) = decode(served.engine, [prompt], replace(limits_of(served.pair), max_new_tokens=10))
+    target = load(served.pair).target
+    with target.capture(served.boundaries) as capture, torch.inference_mode():
+        target.forward(torch.tensor([[*prompt.ids, *record.output_ids]]))
+        expected = capture.concatenated()[0]
+    width = expected.shape[1]
+    calls = [(mode, safetensors.torch.load_file(file)) for mode, file in read_state_files(served.engine.watch)]
+    fused = [(mode, tensors) for mode, tensors in calls if tensors["states"].shape[1] == width]
+    assert [mode for mode, _ in fused] == ["EXTEND", *["DRAFT_EXTEND_V2"] * len(record.rounds or ())]
+    # Of the tokens verified in a round, those that were accepted and the one before them stay.
+    kept = [len(prompt.ids), *(accepted + 1 for accepted in record.rounds or ())]
+    for rows, (_, tensors) in zip(kept, fused, strict=True):
+        torch.testing.assert_close(tensors["states"][:rows], expected[tensors["positions"][:rows]], rtol=0, atol=1e-4)
+    # The counterpart: a slot of another boundary is far from it.
+    states = fused[0][1]["states"]
+    hidden = width // len(served.boundaries)
+    assert (states[:, :hidden] - expected[: len(prompt.ids), hidden : 2 * hidden]).abs().max() > 0.1
 
 
 def test_one_at_a_time_and_a_known_prefix_change_nothing(served: _Served) -> None:

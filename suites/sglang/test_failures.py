@@ -38,7 +38,6 @@ def _soon(condition: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-@pytest.mark.xdist_group("sglang-kill")
 def test_the_scheduler_is_killed_during_a_run() -> None:
     pair = shorter("tiny", 96)
     prompts = shortest(pair, 4)
@@ -65,7 +64,6 @@ def test_the_scheduler_is_killed_during_a_run() -> None:
     assert engine.log.is_file()
 
 
-@pytest.mark.xdist_group("sglang-boundary")
 def test_a_boundary_that_the_loop_never_reaches(tmp_path: Path) -> None:
     """Llama's loop ends before boundary N: two states arrive where the draft's `fc` takes three."""
     pair = rewired(tmp_path, [1, 3, 7], 8)
@@ -77,14 +75,12 @@ def test_a_boundary_that_the_loop_never_reaches(tmp_path: Path) -> None:
     assert "engine.log" in text
 
 
-@pytest.mark.xdist_group("sglang-boundary")
 def test_an_argument_that_sglang_does_not_know() -> None:
     pair = shorter("tiny", 8).with_engine(args={"no_such_argument": 1})
     with pytest.raises(InputError, match="no_such_argument"):
         SglangEngine(Patience(240.0, 120.0)).run(pair, shortest(pair, 1), None, Progress())
 
 
-@pytest.mark.xdist_group("sglang-deadline")
 def test_the_deadline_of_the_start_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = shorter("tiny", 8)
     arguments = server_arguments(pair, running=1, tokens=4096)

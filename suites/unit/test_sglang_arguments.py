@@ -41,8 +41,8 @@ def test_chain_length_follows_the_pair(tiny: Pair) -> None:
 
 
 def test_cuda_keeps_sglangs_own_choices(tiny: Pair) -> None:
-    arguments = _arguments(tiny.with_engine(device="cuda:0", dtype="bfloat16"))
-    assert (arguments["device"], arguments["dtype"]) == ("cuda", "bfloat16")
+    arguments = _arguments(tiny.with_engine(device="cuda:1", dtype="bfloat16"))
+    assert (arguments["device"], arguments["base_gpu_id"], arguments["dtype"]) == ("cuda", 1, "bfloat16")
     assert not arguments.keys() & {"attention_backend", "disable_cuda_graph", "max_total_tokens", "mem_fraction_static"}
 
 

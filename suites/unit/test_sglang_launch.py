@@ -146,39 +146,32 @@ def test_the_terminals_interrupt_does_not_reach_the_tree(tmp_path: Path) -> None
         assert os.getsid(engine.pid) != os.getsid(0)
 
 
-_DRIVER_ALONE = """
-import os, sys, time
+# The real driver, whose first line never comes, so that it waits; SGLang is imported after that.
+_DRIVER = """
+import subprocess, sys
 from harness.engines.sglang import driver
-# Its first line is never sent, so that it waits for it, as it would for any request.
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+sys.stderr.write(f"{child.pid}\\n")
 driver._main()
+"""
+# The harness: it holds the driver's stdin, and is killed.
+_HARNESS = """
+import subprocess, sys, time
+driver = subprocess.Popen(
+    [sys.executable, "-c", sys.argv[1], "1"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+)
+sys.stdout.write(driver.stderr.readline().decode())
+sys.stdout.flush()
+time.sleep(600)
 """
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_driver_ends_its_group_when_the_harness_is_gone(number: signal.Signals) -> None:
-    """The real driver, before it imports SGLang; the harness is a process that holds its stdin and is killed."""
-    parent = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import os, subprocess, sys, time\n"
-            "driver = subprocess.Popen([sys.executable, '-c', sys.argv[1], '1'], stdin=subprocess.PIPE,\n"
-            "    stdout=subprocess.DEVNULL, start_new_session=True)\n"
-            "print(driver.pid, flush=True)\n"
-            "time.sleep(600)",
-            _DRIVER_ALONE,
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
+    with subprocess.Popen([sys.executable, "-c", _HARNESS, _DRIVER], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
-        driver = int(parent.stdout.readline())
-        assert _lives(driver)
+        child = int(parent.stdout.readline())
+        assert _lives(child)
         parent.send_signal(number)
         parent.wait()
-        assert _soon(lambda: not _lives(driver), 20.0)
-    finally:
-        parent.kill()
-        parent.wait()
-        parent.stdout.close()  # type: ignore[union-attr]
+    assert _soon(lambda: not _lives(child), 20.0)

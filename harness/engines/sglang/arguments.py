@@ -58,14 +58,17 @@ def plain_arguments(pair: Pair, *, running: int, tokens: int) -> dict[str, Any]:
 
 def _merge(pair: Pair, speculative: Mapping[str, Any], running: int, tokens: int) -> dict[str, Any]:
     engine = pair.settings.engine
+    device, _, index = engine.device.partition(":")
     fixed = {
         "model_path": str(pair.target.path),
-        "device": engine.device.partition(":")[0],
+        "device": device,
         "dtype": engine.dtype,
         # Prompts are token ids, and so are continuations.
         "skip_tokenizer_init": True,
         **speculative,
     }
+    if index:
+        fixed["base_gpu_id"] = int(index)
     for key, value in engine.args.items():
         expected = (fixed | _UNCOUNTABLE).get(key, value)
         if value != expected:

@@ -68,7 +68,7 @@ class SglangEngine:
         with running_engine(pair, arguments, self._patience) as engine:
             read_capture(engine.watch)
             progress.advance(1)
-            progress.begin(f"speculative decoding by SGLang {version}", len(prompts))
+            progress.begin(f"speculative decoding by SGLang {version}, log in {engine.log}", len(prompts))
             records = []
             for wave in _waves(prompts):
                 records += decode(engine, wave, limits)
@@ -159,7 +159,7 @@ def _record(prompt: Prompt, result: Mapping[str, Any], rounds: Sequence[Round], 
                 f"prompt {prompt.id!r}: SGLang accepts {one.accepted} of {list(one.proposed)}, where its target "
                 f"chooses {list(one.predicted)}"
             )
-    if decoded.going() and output:
+    if decoded.going():
         raise EngineError(
             f"prompt {prompt.id!r}: SGLang ended after {len(output)} of {limits.max_new_tokens} tokens, by "
             f"{result['meta_info'].get('finish_reason')}"

@@ -108,6 +108,7 @@ class RunningEngine:
         self._answers = answers
         self._buffer = b""
         self._patience = patience
+        self._failed = False
         self.log = log
         self.watch = watch
 
@@ -157,6 +158,8 @@ class RunningEngine:
 
     def part(self) -> None:
         """Ask the engine to shut down and wait for it; `end` ends what is left."""
+        if self._failed:
+            return
         # Whatever goes wrong here, the work is done.
         with contextlib.suppress(EngineError):
             self._send({"end": {}})
@@ -237,6 +240,7 @@ class RunningEngine:
         return self._process.wait()
 
     def _fail(self, what: str, status: int | None = None) -> NoReturn:
+        self._failed = True
         lines = [line.rstrip() for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines()]
         tail = [line for line in lines if line][-_TAIL_LINES:]
         errors = [line for line in lines if _ERROR_LINE.match(line)]
