@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -39,14 +40,19 @@ def matching_boundary(slot: Tensor, states: Sequence[Tensor]) -> int | None:
         states: The state [T, H] at each boundary, 0 to N.
     """
     for boundary, state in enumerate(states):
-        if float((slot - state).abs().max()) <= TOLERANCE * float(state.abs().max()):
+        if _distance(slot, state) <= TOLERANCE:
             return boundary
     return None
 
 
+def _distance(one: Tensor, other: Tensor) -> float:
+    """Return the largest difference of two states, relative to the other's largest value; NaN where one has NaN."""
+    return float((one - other).abs().max() / other.abs().max())
+
+
 @torch.no_grad()
-def _states(folder: Path, tokens: Sequence[int]) -> list[Tensor]:
-    """Return transformers' state [T, H] at each boundary of the same weights.
+def _states(folder: Path, tokens: Sequence[int]) -> tuple[list[Tensor], Tensor]:
+    """Return transformers' state [T, H] at each boundary of the same weights, and the one after the final norm.
 
     Raises:
         ValueError: Two boundaries' states are too alike to tell which of them was captured.
@@ -54,16 +60,16 @@ def _states(folder: Path, tokens: Sequence[int]) -> list[Tensor]:
     from transformers import AutoModelForCausalLM
 
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    layers = model.config.get_text_config().num_hidden_layers
-    ids = torch.tensor([list(tokens)])
-    with BoundaryCapture(model, layers, range(layers + 1)) as captured:
-        model(ids)
+    # Not by the language model itself: not every one of them answers with its decoder.
+    decoder = model.model
+    layers = len(decoder.layers)
+    with BoundaryCapture(decoder, layers, range(layers + 1)) as captured:
+        last = decoder(torch.tensor([list(tokens)])).last_hidden_state[0]
         states = [captured.state(boundary)[0] for boundary in range(layers + 1)]
     for boundary, state in enumerate(states):
-        others = [matching_boundary(state + step, states) for step in (0.0, 10 * TOLERANCE * float(state.abs().max()))]
-        if others[0] != boundary or others[1] is not None:
-            raise ValueError(f"the states of boundary {boundary} and another are too alike to be told apart")
-    return states
+        if any(_distance(state, other) < 100 * TOLERANCE for other in states[:boundary]):
+            raise ValueError(f"the state of boundary {boundary} and a lower one are too alike to be told apart")
+    return states, last
 
 
 class _Engine:
@@ -99,6 +105,7 @@ class _Engine:
         self._runner, _ = bench.load_model(arguments, PortArgs.init_new(arguments), 0, 0)
         self._model: Any = self._runner.torch_runner.model
         self._captured: Tensor | None = None
+        self._last: Tensor | None = None
         for module in self._model.modules():
             if isinstance(module, LogitsProcessor):
                 module.register_forward_hook(self._keep, with_kwargs=True)
@@ -110,23 +117,28 @@ class _Engine:
 
     def _keep(self, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         states = kwargs.get("aux_hidden_states", args[4] if len(args) > 4 else None)
-        # What the logits processor hands on is what a draft receives; without captured states it is another thing.
-        self._captured = None if states is None else output.hidden_states
+        # What the logits processor hands on is what a draft receives; without captured states it is the last state.
+        self._captured, self._last = (None, output.hidden_states) if states is None else (output.hidden_states, None)
+
+    def _prefill(self, tokens: Sequence[int]) -> None:
+        self._captured = self._last = None
+        self._runner.clear()
+        self._runner.extend(self._bench.prepare_synthetic_inputs_for_latency_test(1, len(tokens), [list(tokens)]))
+
+    def last(self, tokens: Sequence[int]) -> Tensor:
+        """Return the state [T, H] after the final norm; before anything is asked to be captured."""
+        self._prefill(tokens)
+        assert self._last is not None
+        return self._last
 
     def captured(self, ids: Sequence[int] | None, tokens: Sequence[int]) -> Tensor:
         """Return what a prefill captures when asked for layer ids, concatenated: [T, slots * H]."""
-        self._captured = None
-        self._runner.clear()
         for module in self._model.modules():
             # A second call of a setter leaves the flags of the first.
             if hasattr(module, "_is_layer_to_capture"):
                 module._is_layer_to_capture = False
         self._model.set_eagle3_layers_to_capture(None if ids is None else list(ids))
-        requests = self._bench.prepare_synthetic_inputs_for_latency_test(1, len(tokens), [list(tokens)])
-        self._runner.extend(requests)
-        return self._taken()
-
-    def _taken(self) -> Tensor:
+        self._prefill(tokens)
         if self._captured is None:
             raise RuntimeError("the forward handed no captured state to the logits processor")
         return self._captured.clone()
@@ -143,16 +155,37 @@ def _answer(
     return {"boundaries": [matching_boundary(slot, states) for slot in slots]}
 
 
+def _load(folder: Path, tokens: Sequence[int]) -> tuple[_Engine, list[Tensor]]:
+    """Return the class, loaded, and transformers' states to compare with.
+
+    Raises:
+        ValueError: Without any capture the class does not compute what transformers does: nothing can be compared.
+    """
+    run_on_cpu()
+    states, last = _states(folder, tokens)
+    engine = _Engine(folder)
+    distance = _distance(engine.last(tokens), last)
+    if not distance <= TOLERANCE:
+        raise ValueError(
+            f"without any capture its last state is {distance:.1e} from transformers', relative to the largest value: "
+            "the tiny target is not the same model in both"
+        )
+    return engine, states
+
+
 def main(folder: Path, seconds: int) -> None:
     """Load the target in `folder` and answer until standard input ends, or for `seconds`."""
     # Whoever started this may be killed: nothing stays behind.
     signal.alarm(seconds)
     answers: IO[str] = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    run_on_cpu()
     tokens = torch.randint(3, 60, (_TOKENS,), generator=torch.Generator().manual_seed(0)).tolist()
-    states = _states(folder, tokens)
-    engine = _Engine(folder)
+    try:
+        engine, states = _load(folder, tokens)
+    except Exception as error:  # noqa: BLE001 - whatever keeps the class from running is the reason that is reported
+        traceback.print_exc()
+        print(json.dumps({"failed": f"{type(error).__name__}: {error}"}), file=answers, flush=True)
+        return
     print(json.dumps({"class": engine.name}), file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(_answer(engine, json.loads(line)["ids"], tokens, states)), file=answers, flush=True)

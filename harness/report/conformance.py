@@ -22,8 +22,8 @@ A cell says the boundaries of the tensors that come out, in order: 0 is the embe
 blocks, {layers} the one before the final norm, *none* a tensor that is no such state. *raises* means an error, at the
 start or in the first forward.
 
-- **ran forward**: the real class ran a prefill with tiny random weights on a CPU, and every captured tensor was compared
-  with transformers' states of the same weights.
+- **ran forward**: the real class ran a prefill with tiny random weights on a CPU, and every captured tensor was
+  compared with transformers' states of the same weights.
 - **setter only**: the setter's own code was run on stand-in objects, and what the decoder's forward looks at was read
   off its syntax tree.
 
