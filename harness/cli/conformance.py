@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,7 +78,8 @@ def conformance(
         for release in releases
     ]
     if markdown is not None:
-        write_atomically(markdown, conformance_markdown(matrices, _command()).encode())
+        text = conformance_markdown(matrices, _command(sglang or [], forward, only or [], markdown))
+        write_atomically(markdown, text.encode())
     red = [entry for matrix in matrices for entry in matrix.red]
     if json:
         output.print_json({"releases": [matrix.to_dict() for matrix in matrices], "exit_code": int(bool(red))})
@@ -97,7 +97,10 @@ def _forwards(release: SglangSources, here: SglangSources | None) -> Forwards | 
     return run_forwards
 
 
-def _command() -> str:
-    """Return this run's command line as a reader would type it: wheels by name, not where they lay."""
-    words = [Path(word).name if word.endswith(".whl") else word for word in sys.argv[1:]]
-    return " ".join(["harness", *words])
+def _command(sglang: list[Path], forward: bool | None, only: list[str], markdown: Path) -> str:
+    """Return the command line that writes the document; a file by its name where it lies somewhere of this machine."""
+    words = ["harness", "conformance"]
+    words += [word for path in sglang for word in ("--sglang", path.name)]
+    words += [] if forward is None else ["--forward" if forward else "--no-forward"]
+    words += [word for name in only for word in ("--only", name)]
+    return " ".join([*words, "--markdown", markdown.name if markdown.is_absolute() else markdown.as_posix()])

@@ -72,22 +72,28 @@ class Facts:
         boundaries: The boundaries that are served; `None` where the ids are refused.
         lost: What the facts say is lost of the ids, in words.
         refused: Why the ids are refused.
-        meant: The boundaries that the rule gives before anything is lost or refused; empty for a default.
+        meant: The boundaries that the rule gives to ids that are refused.
+        num_layers: The target's blocks, N.
     """
 
     boundaries: tuple[int, ...] | None
     lost: tuple[str, ...] = ()
     refused: str | None = None
     meant: tuple[int, ...] = ()
+    num_layers: int = NUM_LAYERS
 
     def agrees(self, outcome: Outcome) -> bool:
         """Whether SGLang did what the facts say.
 
-        Ids that the facts refuse must not have been served as they stand. Where the facts say that something is lost,
-        SGLang may lose it silently or raise: either way what was asked for is not served.
+        Ids that the facts refuse must not have been served as they stand, and what is served of them must follow the
+        rule. Where the facts say that something is lost, SGLang may lose it silently or raise: either way what was
+        asked for is not served.
         """
         if self.boundaries is None:
-            return outcome.boundaries is None or not set(self.meant) <= set(outcome.boundaries)
+            served = set(outcome.boundaries or ())
+            # Python counts an index below zero from the end: such a flag lands on one of the last layers.
+            wrapped = {boundary + self.num_layers for boundary in self.meant if boundary < 0}
+            return outcome.boundaries is None or (not served >= set(self.meant) and served <= {*self.meant, *wrapped})
         if outcome.boundaries is None:
             return bool(self.lost)
         return outcome.boundaries == self.boundaries
@@ -294,7 +300,11 @@ def _ask_class(
 def _verdict(outcome: Outcome, facts: Facts, known: KnownDifference | None) -> str:
     if facts.agrees(outcome):
         return AGREES
-    if known is not None and facts.boundaries is not None and outcome.boundaries == known.predicts(facts.boundaries):
+    # Of ids that are refused, those that stand for a state are what a loop over layers can find.
+    ruled = facts.boundaries
+    if ruled is None:
+        ruled = tuple(sorted({boundary for boundary in facts.meant if 0 <= boundary <= facts.num_layers}))
+    if known is not None and outcome.boundaries == known.predicts(ruled):
         return KNOWN_DIFFERENCE
     return DIFFERS
 
@@ -312,14 +322,11 @@ def _facts_missing(architecture: str, version: str) -> str | None:
 
 def _facts(architecture: str, version: str, asked: Asked, num_layers: int) -> Facts:
     convention = f"sglang=={version}"
-    offset = (
-        0
-        if asked.ids is None
-        else find_convention(convention, architecture=architecture).rule.offset(asked.ids, num_layers)
-    )
-    meant = tuple(value + offset for value in asked.ids or ())
     try:
         reading = read_ids(asked.ids, convention, num_layers=num_layers, architecture=architecture)
     except InputError as error:
-        return Facts(None, refused=error.problem, meant=meant)
-    return Facts(reading.boundaries, reading.lost, None, meant)
+        rule = find_convention(convention, architecture=architecture).rule
+        offset = rule.offset(asked.ids or (), num_layers)
+        meant = tuple(value + offset for value in asked.ids or ())
+        return Facts(None, refused=error.problem, meant=meant, num_layers=num_layers)
+    return Facts(reading.boundaries, reading.lost)
