@@ -32,6 +32,9 @@ __all__ = [
     "Matrix",
     "Row",
     "build_matrix",
+    "find_facts",
+    "judge",
+    "missing_facts",
 ]
 
 AGREES = "agrees"
@@ -275,7 +278,7 @@ def _ask_class(
     why = not_judged(cls.name)
     if why is not None:
         return report(NOT_JUDGED, why)
-    missing = _facts_missing(cls.name, version)
+    missing = missing_facts(cls.name, version)
     if missing is not None:
         return report(NO_FACTS, missing)
     answer = forwards(cls.name, asked) if forwards is not None else ForwardAnswer({})
@@ -287,8 +290,8 @@ def _ask_class(
         outcome = ran or reading.outcome
         if outcome is None:
             return report(DIFFERS, f"the setter cannot be followed: {reading.not_followed}", rows)
-        facts = _facts(cls.name, version, entry, num_layers)
-        rows.append(Row(entry, outcome, ran is not None, facts, _verdict(outcome, facts, known)))
+        facts = find_facts(cls.name, version, entry.ids, num_layers)
+        rows.append(Row(entry, outcome, ran is not None, facts, judge(outcome, facts, known)))
     verdicts = {row.verdict for row in rows}
     if known is None:
         return report(DIFFERS if DIFFERS in verdicts else AGREES, answer.reason, rows)
@@ -297,7 +300,8 @@ def _ask_class(
     return report(verdict, answer.reason, rows, evidence)
 
 
-def _verdict(outcome: Outcome, facts: Facts, known: KnownDifference | None) -> str:
+def judge(outcome: Outcome, facts: Facts, known: KnownDifference | None) -> str:
+    """Return `AGREES`, `KNOWN_DIFFERENCE` or `DIFFERS` for what SGLang did, what the facts say and what is known."""
     if facts.agrees(outcome):
         return AGREES
     # Of ids that are refused, those that stand for a state are what a loop over layers can find.
@@ -309,7 +313,7 @@ def _verdict(outcome: Outcome, facts: Facts, known: KnownDifference | None) -> s
     return DIFFERS
 
 
-def _facts_missing(architecture: str, version: str) -> str | None:
+def missing_facts(architecture: str, version: str) -> str | None:
     """Return why the facts say nothing of a class, `None` where they have a rule for it."""
     if shared_class(architecture) is None:
         return "harness.facts.sglang knows no rule for this architecture: read the setter and add it"
@@ -320,13 +324,21 @@ def _facts_missing(architecture: str, version: str) -> str | None:
     return None
 
 
-def _facts(architecture: str, version: str, asked: Asked, num_layers: int) -> Facts:
+def find_facts(architecture: str, version: str, ids: Sequence[int] | None, num_layers: int) -> Facts:
+    """Return what the facts say of layer ids for a class of a release.
+
+    Args:
+        architecture: A class for which `missing_facts` is `None`.
+        version: The release.
+        ids: The layer ids, `None` for SGLang's default.
+        num_layers: The target's blocks, N.
+    """
     convention = f"sglang=={version}"
     try:
-        reading = read_ids(asked.ids, convention, num_layers=num_layers, architecture=architecture)
+        reading = read_ids(ids, convention, num_layers=num_layers, architecture=architecture)
     except InputError as error:
         rule = find_convention(convention, architecture=architecture).rule
-        offset = rule.offset(asked.ids or (), num_layers)
-        meant = tuple(value + offset for value in asked.ids or ())
+        offset = rule.offset(ids or (), num_layers)
+        meant = tuple(value + offset for value in ids or ())
         return Facts(None, refused=error.problem, meant=meant, num_layers=num_layers)
     return Facts(reading.boundaries, reading.lost)

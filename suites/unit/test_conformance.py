@@ -419,7 +419,7 @@ def test_known_differences_name_classes_that_the_facts_know() -> None:
         for architecture in difference.architectures:
             for version in (difference.first, difference.last):
                 assert find_known(architecture, version) is difference
-                assert matrix._facts_missing(architecture, version) is None
+                assert matrix.missing_facts(architecture, version) is None
                 assert not_judged(architecture) is None
     assert find_known("Gemma3ForCausalLM", "0.5.16") is None
     assert find_known("Qwen3_5ForConditionalGeneration", "0.5.22") is None
