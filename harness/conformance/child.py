@@ -1,10 +1,10 @@
 """A process that holds one real model class of SGLang and says what it captures for lists of layer ids.
 
-    python -m harness.conformance.child FOLDER SECONDS
+    python -m harness.conformance.child ARCHITECTURE LAYERS FOLDER SECONDS
 
 Reads one JSON object a line on standard input, `{"ids": [1, 3, 6]}` or `{"ids": null}`, and answers each with one on
 the file descriptor that standard output had at the start; whatever SGLang prints goes to standard error. The first
-line that it writes says that the model is loaded.
+line that it writes says that the model is loaded, or why not.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.conformance.cpu import run_on_cpu
+from harness.conformance.targets import write_target
 from harness.models.capture import BoundaryCapture
 
 __all__ = ["TOLERANCE", "main", "matching_boundary"]
@@ -155,13 +156,14 @@ def _answer(
     return {"boundaries": [matching_boundary(slot, states) for slot in slots]}
 
 
-def _load(folder: Path, tokens: Sequence[int]) -> tuple[_Engine, list[Tensor]]:
-    """Return the class, loaded, and transformers' states to compare with.
+def _load(architecture: str, num_layers: int, folder: Path, tokens: Sequence[int]) -> tuple[_Engine, list[Tensor]]:
+    """Return the class, loaded with a target that is written to `folder`, and transformers' states to compare with.
 
     Raises:
         ValueError: Without any capture the class does not compute what transformers does: nothing can be compared.
     """
     run_on_cpu()
+    write_target(architecture, folder, num_layers)
     states, last = _states(folder, tokens)
     engine = _Engine(folder)
     distance = _distance(engine.last(tokens), last)
@@ -173,15 +175,15 @@ def _load(folder: Path, tokens: Sequence[int]) -> tuple[_Engine, list[Tensor]]:
     return engine, states
 
 
-def main(folder: Path, seconds: int) -> None:
-    """Load the target in `folder` and answer until standard input ends, or for `seconds`."""
+def main(architecture: str, num_layers: int, folder: Path, seconds: int) -> None:
+    """Write a target to `folder`, load it and answer until standard input ends, or for `seconds`."""
     # Whoever started this may be killed: nothing stays behind.
     signal.alarm(seconds)
     answers: IO[str] = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     tokens = torch.randint(3, 60, (_TOKENS,), generator=torch.Generator().manual_seed(0)).tolist()
     try:
-        engine, states = _load(folder, tokens)
+        engine, states = _load(architecture, num_layers, folder, tokens)
     except Exception as error:  # noqa: BLE001 - whatever keeps the class from running is the reason that is reported
         traceback.print_exc()
         print(json.dumps({"failed": f"{type(error).__name__}: {error}"}), file=answers, flush=True)
@@ -192,4 +194,4 @@ def main(folder: Path, seconds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))

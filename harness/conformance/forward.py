@@ -21,7 +21,7 @@ from typing import IO, Any, Self
 from harness.conformance.asked import NUM_LAYERS, Asked
 from harness.conformance.matrix import ForwardAnswer
 from harness.conformance.setters import Outcome
-from harness.conformance.targets import RUNNABLE, write_target
+from harness.conformance.targets import RUNNABLE
 from harness.errors import EngineError, one_line
 
 __all__ = ["ForwardSession", "run_forwards"]
@@ -51,13 +51,9 @@ class ForwardSession:
         with contextlib.ExitStack() as opening:
             folder = Path(opening.enter_context(tempfile.TemporaryDirectory(prefix="harness-conformance-")))
             self._log: IO[str] = opening.enter_context((folder / "log").open("w+"))
-            try:
-                write_target(self.architecture, folder / "target", self.num_layers)
-            except Exception as error:
-                reason = one_line(f"{type(error).__name__}: {error}", 300)
-                raise EngineError(f"transformers makes no tiny {self.architecture}: {reason}") from error
+            target = [self.architecture, str(self.num_layers), str(folder / "target")]
             self._child = subprocess.Popen(  # noqa: S603 - this interpreter, with our own module
-                [sys.executable, "-m", "harness.conformance.child", str(folder / "target"), str(_LIFE_SECONDS)],
+                [sys.executable, "-m", "harness.conformance.child", *target, str(_LIFE_SECONDS)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from harness.pair.quiet import quiet
 
 __all__ = ["RUNNABLE", "write_target"]
@@ -181,6 +179,7 @@ def write_target(architecture: str, folder: Path, num_layers: int) -> None:
         folder: Where to; made where it is missing.
         num_layers: Decoder blocks, N.
     """
+    import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     kind, extra = RUNNABLE[architecture]
