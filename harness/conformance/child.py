@@ -151,9 +151,15 @@ def _answer(
     try:
         captured = engine.captured(ids, tokens)
     except Exception as error:  # noqa: BLE001 - whatever SGLang raises is the answer
-        return {"error": f"{type(error).__name__}: {error}"}
+        return {"error": _told(error)}
     slots = captured.split(states[0].shape[-1], dim=-1)
     return {"boundaries": [matching_boundary(slot, states) for slot in slots]}
+
+
+def _told(error: Exception) -> str:
+    """Return an error's name and message; the line that raised it where it has none, as a bare assertion."""
+    line = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {str(error) or f'{Path(line.filename).name}, line {line.lineno}: {line.line}'}"
 
 
 def _load(architecture: str, num_layers: int, folder: Path, tokens: Sequence[int]) -> tuple[_Engine, list[Tensor]]:
@@ -186,7 +192,7 @@ def main(architecture: str, num_layers: int, folder: Path, seconds: int) -> None
         engine, states = _load(architecture, num_layers, folder, tokens)
     except Exception as error:  # noqa: BLE001 - whatever keeps the class from running is the reason that is reported
         traceback.print_exc()
-        print(json.dumps({"failed": f"{type(error).__name__}: {error}"}), file=answers, flush=True)
+        print(json.dumps({"failed": _told(error)}), file=answers, flush=True)
         return
     print(json.dumps({"class": engine.name}), file=answers, flush=True)
     for line in sys.stdin:

@@ -148,7 +148,7 @@ RUNNABLE: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "first_k_dense_replace": 1,
             "n_group": 1,
             "topk_group": 1,
-            "layer_types": ["full_attention"] * 8,
+            **_SLIDING,
             "is_moe_layer": [False] + [True] * 7,
             "scoring_func": "sigmoid",
             "rms_norm_eps": 1e-5,
@@ -192,6 +192,9 @@ def write_target(architecture: str, folder: Path, num_layers: int) -> None:
                 # A norm whose weights are one cannot be told from a norm that is missing, or applied twice.
                 if "norm" in name:
                     parameter.add_(torch.rand_like(parameter) * 0.5 + 0.1)
+                # SGLang computes the softplus of these of Apertus in bfloat16; from 20 on it is the number itself.
+                if "act_fn.alpha" in name:
+                    parameter.fill_(24.0)
         model.save_pretrained(folder)
     file = folder / "config.json"
     written = json.loads(file.read_text())
