@@ -235,21 +235,29 @@ class Qwen3VLMoeForConditionalGeneration(Qwen3VLForConditionalGeneration):
 
 EntryClass = [Qwen3VLForConditionalGeneration, Qwen3VLMoeForConditionalGeneration]
 """
-    made = """
-        from sglang.srt.models import llama
-        class MistralForCausalLM(llama.LlamaForCausalLM):
-            def __init__(self, config):
-                self.config = config
-                self.model = self._init_model(config)
-            def _init_model(self, config):
-                return llama.Decoder(config)
-        class Qwen3_5ForCausalLM(llama.LlamaForCausalLM):
-            body_cls = llama.Decoder
-            def __init__(self, config):
-                self.config = config
-                self.model = self.body_cls(config)
-        EntryClass = [MistralForCausalLM, Qwen3_5ForCausalLM]
-    """
+    # Neither has a base whose constructor says it as well.
+    made = f"""
+from sglang.srt.models import llama
+
+class MistralForCausalLM(nn.Module):
+    def __init__(self, config):
+        self.config = config
+        self.model = self._init_model(config)
+
+    def _init_model(self, config):
+        return llama.Decoder(config)
+{_setter()}
+
+class Qwen3_5ForCausalLM(nn.Module):
+    body_cls = llama.Decoder
+
+    def __init__(self, config):
+        self.config = config
+        self.model = self.body_cls(config)
+{_setter()}
+
+EntryClass = [MistralForCausalLM, Qwen3_5ForCausalLM]
+"""
     sources = _sources(tmp_path, llama=LLAMA, wrapper=wrapper, vl=base, made=made)
     found = {cls.name: run_setter(sources, cls, [1, 3, 6], 8) for cls in sources.capturing_classes()}
     assert {name: reading.outcome for name, reading in found.items()} == dict.fromkeys(
@@ -265,6 +273,31 @@ EntryClass = [Qwen3VLForConditionalGeneration, Qwen3VLMoeForConditionalGeneratio
     )
     assert found["Qwen3VLMoeForConditionalGeneration"].decoder == "vl.py: Flagged"
     assert found["Qwen3VLForConditionalGeneration"].sets == ("layers_to_capture",)
+
+
+def test_a_method_is_looked_up_as_python_does(tmp_path: Path) -> None:
+    """A base that two others share comes after both: the second one's setter hides it."""
+    shared = f"""
+from .llama import Decoder
+
+class Shared(nn.Module):
+    def __init__(self, config):
+        self.model = Decoder(config)
+{_setter("list(layer_ids)")}
+
+class First(Shared):
+    pass
+
+class Second(Shared):
+{_setter()}
+
+class LlamaForCausalLM(First, Second):
+    pass
+
+EntryClass = LlamaForCausalLM
+"""
+    llama = LLAMA.replace("EntryClass = LlamaForCausalLM", "")
+    assert _run(_sources(tmp_path, llama=llama, shared=shared), [1, 3]).outcome == Outcome((2, 4))
 
 
 def test_a_decoder_of_another_package_is_told_and_not_guessed(tmp_path: Path) -> None:
