@@ -15,6 +15,7 @@ import typer
 
 from harness import __version__
 from harness.cli import output
+from harness.cli.conformance import conformance
 from harness.cli.golden import golden
 from harness.cli.layers import layers
 from harness.cli.power import power
@@ -43,6 +44,7 @@ app.command()(power)
 app.command()(trace)
 app.command()(layers)
 app.command()(translate)
+app.command()(conformance)
 
 PairArgument = Annotated[
     str, typer.Argument(metavar="PAIR", help="Path of a .pair.toml, or the name of a built-in pair (tiny).")

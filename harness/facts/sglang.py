@@ -1,6 +1,8 @@
-"""How SGLang reads layer ids, by model class and version: from the setters' syntax trees of 15 released wheels.
+"""How SGLang reads layer ids, by model class and version: from the model files of 24 released wheels.
 
-The wheels: 0.4.10.post2 to 0.5.23. A version between two rows of a class was not read, and is not guessed.
+The wheels: 0.4.10.post2, and every release from 0.5.1 to 0.5.23 but the post-releases. The setters were run and the
+forwards read by `harness conformance`, which says where this file is wrong. A version between two rows of a class was
+not read, and is not guessed.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ class EngineRow:
         last: Last version.
         rule: For explicit ids.
         default_rule: For SGLang's own default, [2, N//2, N-3].
-        embedding: Whether boundary 0 is captured. With the rules that add one it is asked for by -1; DeepSeek's loop
-            had no residual there.
+        embedding: Whether boundary 0 is captured. With the rules that add one it is asked for by -1; older loops had
+            no residual there, and raised.
         last_reached: Whether boundary N is captured: most loops end before it.
     """
 
@@ -36,20 +38,22 @@ class EngineRow:
     last_reached: bool = False
 
 
+def _embedding_from(version: str, before: str) -> tuple[EngineRow, ...]:
+    """Return the common rule of a class that could not capture boundary 0 up to release `before`.
+
+    There its forward adds the residual to what it captures, and has none yet at the first block: TypeError.
+    """
+    return (EngineRow(FIRST, before, PLUS_ONE, embedding=False), EngineRow(version, LAST, PLUS_ONE))
+
+
 _COMMON = (EngineRow(FIRST, LAST, PLUS_ONE),)
 _COMMON_WITH_LAST = (EngineRow(FIRST, LAST, PLUS_ONE, last_reached=True),)
 
 SGLANG_ROWS: dict[str, tuple[EngineRow, ...]] = {
     **dict.fromkeys(
         (
-            "apertus",
             "bailing_moe",
-            "exaone_moe",
-            "glm4_moe",
             "glm5_next",
-            "llama",
-            "longcat_flash",
-            "minimax_m2",
             "qwen2",
             "qwen2_5_vl",
             "qwen2_moe",
@@ -61,17 +65,30 @@ SGLANG_ROWS: dict[str, tuple[EngineRow, ...]] = {
         ),
         _COMMON,
     ),
-    **dict.fromkeys(("gemma3", "gemma4", "minimax_m3"), _COMMON_WITH_LAST),
+    **dict.fromkeys(("gemma3", "gemma4"), _COMMON_WITH_LAST),
+    **dict.fromkeys(("apertus", "exaone_moe", "llama"), _embedding_from("0.5.22", before="0.5.21")),
+    **dict.fromkeys(("glm4_moe", "llama4", "longcat_flash"), _embedding_from("0.5.21", before="0.5.20")),
+    "minimax_m2": _embedding_from("0.5.11", before="0.5.10"),
+    "minimax_m3": (EngineRow("0.5.16", "0.5.22", PLUS_ONE), EngineRow("0.5.23", LAST, PLUS_ONE, last_reached=True)),
     "deepseek_v2": (
-        EngineRow("0.5.6", "0.5.12", PLUS_ONE, embedding=False),
-        EngineRow("0.5.13", LAST, PLUS_ONE_IF_FIRST_IS_ONE),
+        EngineRow("0.5.5", "0.5.12", PLUS_ONE, embedding=False),
+        EngineRow("0.5.13", "0.5.13", PLUS_ONE_IF_FIRST_IS_ONE, embedding=False),
+        EngineRow("0.5.14", LAST, PLUS_ONE_IF_FIRST_IS_ONE),
     ),
-    "glm4_moe_lite": (EngineRow("0.5.13", LAST, PLUS_ONE_IF_FIRST_IS_ONE),),
+    # Up to 0.5.12 it inherits DeepSeek's setter and forward.
+    "glm4_moe_lite": (
+        EngineRow("0.5.8", "0.5.12", PLUS_ONE, embedding=False),
+        EngineRow("0.5.13", "0.5.20", PLUS_ONE_IF_FIRST_IS_ONE, embedding=False),
+        EngineRow("0.5.21", LAST, PLUS_ONE_IF_FIRST_IS_ONE),
+    ),
     "gpt_oss": (
-        EngineRow("0.5.3", "0.5.16", PLUS_ONE, last_reached=True),
-        EngineRow("0.5.18", LAST, AS_IS_IF_LAST, last_reached=True),
+        EngineRow("0.5.1", "0.5.16", PLUS_ONE, embedding=False),
+        EngineRow("0.5.17", LAST, AS_IS_IF_LAST, last_reached=True),
     ),
-    "minimax_m3_vl": (EngineRow("0.5.18", LAST, PLUS_ONE, default_rule=PLUS_ONE, last_reached=True),),
+    "minimax_m3_vl": (
+        EngineRow("0.5.18", "0.5.22", PLUS_ONE, default_rule=PLUS_ONE),
+        EngineRow("0.5.23", LAST, PLUS_ONE, default_rule=PLUS_ONE, last_reached=True),
+    ),
 }
 
 # The model file whose setter an architecture has, by SGLang 0.5.23's registry and class bases.
@@ -80,26 +97,33 @@ ARCHITECTURES: dict[str, str] = {
     "BailingMoEForCausalLM": "bailing_moe",
     "BailingMoeForCausalLM": "bailing_moe",
     "BailingMoeV2ForCausalLM": "bailing_moe",
+    "Cosmos3ForConditionalGeneration": "qwen3_vl",
     "DeepseekV2ForCausalLM": "deepseek_v2",
-    "DeepseekV3ForCausalLM": "deepseek_v2",
     "DeepseekV32ForCausalLM": "deepseek_v2",
+    "DeepseekV3ForCausalLM": "deepseek_v2",
     "ExaoneMoEForCausalLM": "exaone_moe",
     "ExaoneMoeForCausalLM": "exaone_moe",
     "Gemma3ForCausalLM": "gemma3",
     "Gemma3ForConditionalGeneration": "gemma3",
     "Gemma4ForCausalLM": "gemma4",
     "Gemma4ForConditionalGeneration": "gemma4",
+    "Gemma4UnifiedForConditionalGeneration": "gemma4",
     "Glm4MoeForCausalLM": "glm4_moe",
     "Glm4MoeLiteForCausalLM": "glm4_moe_lite",
     "Glm5NextForConditionalGeneration": "glm5_next",
     "GlmMoeDsaForCausalLM": "deepseek_v2",
     "GptOssForCausalLM": "gpt_oss",
+    "IQuestCoderForCausalLM": "llama",
     "InternLM3ForCausalLM": "llama",
+    "InternS1ProForConditionalGeneration": "qwen3_vl",
+    "InternS2MobiusForConditionalGeneration": "qwen3_5",
+    "InternS2PreviewForConditionalGeneration": "qwen3_5",
     "KimiK25ForConditionalGeneration": "deepseek_v2",
-    "Llama4ForCausalLM": "llama",
-    "Llama4ForConditionalGeneration": "llama",
+    "Llama4ForCausalLM": "llama4",
+    "Llama4ForConditionalGeneration": "llama4",
     "LlamaForCausalLM": "llama",
     "LongcatFlashForCausalLM": "longcat_flash",
+    "MellumForCausalLM": "qwen3_moe",
     "MiniMaxM2ForCausalLM": "minimax_m2",
     "MiniMaxM3SparseForCausalLM": "minimax_m3",
     "MiniMaxM3SparseForConditionalGeneration": "minimax_m3_vl",
@@ -119,6 +143,8 @@ ARCHITECTURES: dict[str, str] = {
     "Qwen3_5ForConditionalGeneration": "qwen3_5",
     "Qwen3_5MoeForCausalLM": "qwen3_5",
     "Qwen3_5MoeForConditionalGeneration": "qwen3_5",
+    "SarvamMoEForCausalLM": "bailing_moe",
+    "TeleFLMForCausalLM": "llama",
 }
 
 

@@ -1,0 +1,106 @@
+"""`harness conformance`: what each model class of SGLang captures for EAGLE-3, held against what the harness knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli import output
+
+if TYPE_CHECKING:
+    from harness.conformance.matrix import Forwards
+    from harness.conformance.sources import SglangSources
+
+__all__ = ["conformance"]
+
+
+def conformance(
+    sglang: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--sglang",
+            metavar="FOLDER_OR_WHEEL",
+            help="A release's wheel or its unpacked folder; may be given several times. Default: the installed sglang.",
+            show_default=False,
+        ),
+    ] = None,
+    forward: Annotated[
+        bool | None,
+        typer.Option(
+            "--forward/--no-forward",
+            help="Run the real classes on the CPU, for the release that is installed (about 20 s a class). "
+            "Default: where it is.",
+            show_default=False,
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="CLASS", help="Only this class; may be given several times.")
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Write the tables to this file as well.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,  # noqa: ARG001 - read by main
+) -> None:
+    """Ask every SGLang class that captures hidden states for lists of layer ids, and compare with what is known here.
+
+    Exit 1 where a class does not do what the harness says it does, which names the class and the ids: after an upgrade
+    of SGLang, the rule that changed.
+    """
+    from harness.conformance.matrix import build_matrix
+    from harness.conformance.sources import find_installed, read_sources
+    from harness.errors import InputError
+    from harness.files import require_writable, write_atomically
+    from harness.report.conformance import conformance_markdown, conformance_report
+
+    installed = find_installed()
+    paths = sglang or ([] if installed is None else [installed])
+    if not paths or (forward and installed is None):
+        raise InputError(
+            "sglang is not installed",
+            key="--forward" if forward else "--sglang",
+            expected="the package sglang, or without --forward a release's wheel or folder",
+            next_step="pip download --no-deps sglang==VERSION, and give the wheel with --sglang",
+        )
+    if markdown is not None:
+        require_writable(markdown.parent)
+    releases = [read_sources(path) for path in paths]
+    here = read_sources(installed) if installed is not None and forward is not False else None
+    matrices = [
+        build_matrix(
+            release,
+            forwards=_forwards(release, here),
+            only=tuple(only or ()),
+            tell=output.note,
+        )
+        for release in releases
+    ]
+    if markdown is not None:
+        text = conformance_markdown(matrices, _command(sglang or [], forward, only or [], markdown))
+        write_atomically(markdown, text.encode())
+    red = [entry for matrix in matrices for entry in matrix.red]
+    if json:
+        output.print_json({"releases": [matrix.to_dict() for matrix in matrices], "exit_code": int(bool(red))})
+    else:
+        output.print_report(conformance_report(matrices))
+    raise typer.Exit(int(bool(red)))
+
+
+def _forwards(release: SglangSources, here: SglangSources | None) -> Forwards | None:
+    """Return what runs a release's classes: the installed package, where it has exactly these model files."""
+    if here is None or here.texts != release.texts:
+        return None
+    from harness.conformance.forward import run_forwards
+
+    return run_forwards
+
+
+def _command(sglang: list[Path], forward: bool | None, only: list[str], markdown: Path) -> str:
+    """Return the command line that writes the document; a file by its name where it lies somewhere of this machine."""
+    words = ["harness", "conformance"]
+    words += [word for path in sglang for word in ("--sglang", path.name)]
+    words += [] if forward is None else ["--forward" if forward else "--no-forward"]
+    words += [word for name in only for word in ("--only", name)]
+    return " ".join([*words, "--markdown", markdown.name if markdown.is_absolute() else markdown.as_posix()])

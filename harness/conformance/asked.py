@@ -1,0 +1,42 @@
+"""The lists of layer ids that every class is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["NUM_LAYERS", "Asked", "asked_lists"]
+
+NUM_LAYERS = 8
+"""Blocks N of the target that is asked: enough for three different default ids, few enough to run."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One list.
+
+    Attributes:
+        name: What it tries.
+        ids: The layer ids, `None` for the engine's own default.
+    """
+
+    name: str
+    ids: tuple[int, ...] | None
+
+
+def asked_lists(num_layers: int = NUM_LAYERS) -> tuple[Asked, ...]:
+    """Return the lists for a target of `num_layers` blocks, N; at least 7, below which default ids collide."""
+    middle, last = num_layers // 2, num_layers
+    return (
+        Asked("none given", None),
+        Asked("first id 1", (1, middle - 1, last - 2)),
+        Asked("the default's boundaries, given", (2, middle, last - 3)),
+        Asked("first id 0", (0, middle - 1, last - 2)),
+        Asked("-1 for the embedding", (-1, 1, middle - 1)),
+        Asked("N - 1 last", (1, middle - 1, last - 1)),
+        Asked("N last", (2, middle, last)),
+        Asked("unsorted", (last - 2, middle - 1, 1)),
+        Asked("unsorted, first id 1", (1, last - 2, middle - 1)),
+        Asked("repeated", (middle - 1, middle - 1, last - 2)),
+        Asked("below the embedding", (-2, 1, middle - 1)),
+        Asked("past the end", (1, middle - 1, last + 1)),
+    )

@@ -1,0 +1,203 @@
+"""A process that holds one real model class of SGLang and says what it captures for lists of layer ids.
+
+    python -m harness.conformance.child ARCHITECTURE LAYERS FOLDER SECONDS
+
+Reads one JSON object a line on standard input, `{"ids": [1, 3, 6]}` or `{"ids": null}`, and answers each with one on
+the file descriptor that standard output had at the start; whatever SGLang prints goes to standard error. The first
+line that it writes says that the model is loaded, or why not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from torch import Tensor, nn
+
+from harness.conformance.cpu import run_on_cpu
+from harness.conformance.targets import write_target
+from harness.models.capture import BoundaryCapture
+
+__all__ = ["TOLERANCE", "main", "matching_boundary"]
+
+TOLERANCE = 1e-4
+"""How far a captured state may be from a boundary's, relative to its largest value: float32, two implementations."""
+
+_TOKENS = 11
+
+
+def matching_boundary(slot: Tensor, states: Sequence[Tensor]) -> int | None:
+    """Return the boundary whose state a captured tensor is, `None` where it is none's.
+
+    Args:
+        slot: What was captured, [T, H].
+        states: The state [T, H] at each boundary, 0 to N.
+    """
+    for boundary, state in enumerate(states):
+        if _distance(slot, state) <= TOLERANCE:
+            return boundary
+    return None
+
+
+def _distance(one: Tensor, other: Tensor) -> float:
+    """Return the largest difference of two states, relative to the other's largest value; NaN where one has NaN."""
+    return float((one - other).abs().max() / other.abs().max())
+
+
+@torch.no_grad()
+def _states(folder: Path, tokens: Sequence[int]) -> tuple[list[Tensor], Tensor]:
+    """Return transformers' state [T, H] at each boundary of the same weights, and the one after the final norm.
+
+    Raises:
+        ValueError: Two boundaries' states are too alike to tell which of them was captured.
+    """
+    from transformers import AutoModelForCausalLM
+
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    # Not by the language model itself: not every one of them answers with its decoder.
+    decoder = model.model
+    layers = len(decoder.layers)
+    with BoundaryCapture(decoder, layers, range(layers + 1)) as captured:
+        last = decoder(torch.tensor([list(tokens)])).last_hidden_state[0]
+        states = [captured.state(boundary)[0] for boundary in range(layers + 1)]
+    for boundary, state in enumerate(states):
+        if any(_distance(state, other) < 100 * TOLERANCE for other in states[:boundary]):
+            raise ValueError(f"the state of boundary {boundary} and a lower one are too alike to be told apart")
+    return states, last
+
+
+class _Engine:
+    """SGLang's model runner with a target, without a scheduler."""
+
+    def __init__(self, folder: Path) -> None:
+        import sglang.benchmark.one_batch as bench
+        from sglang.srt.layers.logits_processor import LogitsProcessor
+        from sglang.srt.server_args import PortArgs, ServerArgs
+
+        arguments = ServerArgs(
+            model_path=str(folder),
+            device="cpu",
+            attention_backend="triton",
+            sampling_backend="pytorch",
+            grammar_backend="none",
+            skip_tokenizer_init=True,
+            dtype="float32",
+            mem_fraction_static=0.1,
+            max_total_tokens=512,
+            max_running_requests=2,
+            disable_cuda_graph=True,
+            disable_overlap_schedule=True,
+            triton_attention_num_kv_splits=1,
+            enable_return_hidden_states=True,
+        )
+        arguments.resolve_once()
+        bench.publish(arguments, role="scheduler", ranks=bench.SpawnRanks(world_rank=0, gpu_id=0))
+        bench._init_process_global_configs()
+        # The tiny target has no tokenizer, and none is needed: prompts are ids.
+        bench.get_tokenizer = lambda *_args, **_kwargs: None
+        self._bench = bench
+        self._runner, _ = bench.load_model(arguments, PortArgs.init_new(arguments), 0, 0)
+        self._model: Any = self._runner.torch_runner.model
+        self._captured: Tensor | None = None
+        self._last: Tensor | None = None
+        for module in self._model.modules():
+            if isinstance(module, LogitsProcessor):
+                module.register_forward_hook(self._keep, with_kwargs=True)
+
+    @property
+    def name(self) -> str:
+        """The class that SGLang chose."""
+        return type(self._model).__name__
+
+    def _keep(self, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        states = kwargs.get("aux_hidden_states", args[4] if len(args) > 4 else None)
+        # What the logits processor hands on is what a draft receives; without captured states it is the last state.
+        self._captured, self._last = (None, output.hidden_states) if states is None else (output.hidden_states, None)
+
+    def _prefill(self, tokens: Sequence[int]) -> None:
+        self._captured = self._last = None
+        self._runner.clear()
+        self._runner.extend(self._bench.prepare_synthetic_inputs_for_latency_test(1, len(tokens), [list(tokens)]))
+
+    def last(self, tokens: Sequence[int]) -> Tensor:
+        """Return the state [T, H] after the final norm; before anything is asked to be captured."""
+        self._prefill(tokens)
+        assert self._last is not None
+        return self._last
+
+    def captured(self, ids: Sequence[int] | None, tokens: Sequence[int]) -> Tensor:
+        """Return what a prefill captures when asked for layer ids, concatenated: [T, slots * H]."""
+        for module in self._model.modules():
+            # A second call of a setter leaves the flags of the first.
+            if hasattr(module, "_is_layer_to_capture"):
+                module._is_layer_to_capture = False
+        self._model.set_eagle3_layers_to_capture(None if ids is None else list(ids))
+        self._prefill(tokens)
+        if self._captured is None:
+            raise RuntimeError("the forward handed no captured state to the logits processor")
+        return self._captured.clone()
+
+
+def _answer(
+    engine: _Engine, ids: Sequence[int] | None, tokens: Sequence[int], states: Sequence[Tensor]
+) -> dict[str, Any]:
+    try:
+        captured = engine.captured(ids, tokens)
+    except Exception as error:  # noqa: BLE001 - whatever SGLang raises is the answer
+        return {"error": _told(error)}
+    slots = captured.split(states[0].shape[-1], dim=-1)
+    return {"boundaries": [matching_boundary(slot, states) for slot in slots]}
+
+
+def _told(error: Exception) -> str:
+    """Return an error's name and message; the line that raised it where it has none, as a bare assertion."""
+    line = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {str(error) or f'{Path(line.filename).name}, line {line.lineno}: {line.line}'}"
+
+
+def _load(architecture: str, num_layers: int, folder: Path, tokens: Sequence[int]) -> tuple[_Engine, list[Tensor]]:
+    """Return the class, loaded with a target that is written to `folder`, and transformers' states to compare with.
+
+    Raises:
+        ValueError: Without any capture the class does not compute what transformers does: nothing can be compared.
+    """
+    run_on_cpu()
+    write_target(architecture, folder, num_layers)
+    states, last = _states(folder, tokens)
+    engine = _Engine(folder)
+    distance = _distance(engine.last(tokens), last)
+    if not distance <= TOLERANCE:
+        raise ValueError(
+            f"without any capture its last state is {distance:.1e} from transformers', relative to the largest value: "
+            "the tiny target is not the same model in both"
+        )
+    return engine, states
+
+
+def main(architecture: str, num_layers: int, folder: Path, seconds: int) -> None:
+    """Write a target to `folder`, load it and answer until standard input ends, or for `seconds`."""
+    # Whoever started this may be killed: nothing stays behind.
+    signal.alarm(seconds)
+    answers: IO[str] = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    tokens = torch.randint(3, 60, (_TOKENS,), generator=torch.Generator().manual_seed(0)).tolist()
+    try:
+        engine, states = _load(architecture, num_layers, folder, tokens)
+    except Exception as error:  # noqa: BLE001 - whatever keeps the class from running is the reason that is reported
+        traceback.print_exc()
+        print(json.dumps({"failed": _told(error)}), file=answers, flush=True)
+        return
+    print(json.dumps({"class": engine.name}), file=answers, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(_answer(engine, json.loads(line)["ids"], tokens, states)), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))

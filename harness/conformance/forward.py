@@ -1,0 +1,133 @@
+"""Runs real model classes of the installed SGLang, one process for each, and asks them what they capture.
+
+A process of its own for each class: an error inside SGLang may end the process it happens in, and everything that a
+class leaves behind ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from harness.conformance.asked import NUM_LAYERS, Asked
+from harness.conformance.matrix import ForwardAnswer
+from harness.conformance.setters import Outcome
+from harness.conformance.targets import RUNNABLE
+from harness.errors import EngineError, one_line
+
+__all__ = ["ForwardSession", "run_forwards"]
+
+_LOAD_SECONDS = 240.0
+_ANSWER_SECONDS = 120.0
+_LIFE_SECONDS = 3600
+
+
+class ForwardSession:
+    """Context manager: a process that holds one real class with a tiny target of random weights.
+
+    Args:
+        architecture: One of `harness.conformance.targets.RUNNABLE`.
+        num_layers: The target's blocks, N.
+
+    Raises:
+        EngineError: On entering: the class cannot be loaded or run here, with SGLang's own reason.
+    """
+
+    def __init__(self, architecture: str, num_layers: int = NUM_LAYERS) -> None:
+        self.architecture = architecture
+        self.num_layers = num_layers
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as opening:
+            folder = Path(opening.enter_context(tempfile.TemporaryDirectory(prefix="harness-conformance-")))
+            self._log: IO[str] = opening.enter_context((folder / "log").open("w+"))
+            target = [self.architecture, str(self.num_layers), str(folder / "target")]
+            self._child = subprocess.Popen(  # noqa: S603 - this interpreter, with our own module
+                [sys.executable, "-m", "harness.conformance.child", *target, str(_LIFE_SECONDS)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                text=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+            opening.callback(self._end)
+            loaded = self._answer(_LOAD_SECONDS)
+            if "failed" in loaded:
+                raise EngineError(one_line(str(loaded["failed"]), 300))
+            self._open = opening.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    def _end(self) -> None:
+        self._child.kill()
+        self._child.wait()
+        for stream in (self._child.stdin, self._child.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+
+    def ask(self, ids: Sequence[int] | None) -> Outcome:
+        """Return what the class captures when asked for layer ids, `None` for its default.
+
+        Raises:
+            EngineError: The process died, or did not answer in time.
+        """
+        assert self._child.stdin is not None
+        try:
+            self._child.stdin.write(json.dumps({"ids": None if ids is None else list(ids)}) + "\n")
+            self._child.stdin.flush()
+        except BrokenPipeError:
+            raise self._died() from None
+        answer = self._answer(_ANSWER_SECONDS)
+        if "error" in answer:
+            return Outcome(None, one_line(answer["error"], 300))
+        return Outcome(tuple(answer["boundaries"]))
+
+    def _answer(self, seconds: float) -> dict[str, Any]:
+        stream = self._child.stdout
+        assert stream is not None
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(stream, selectors.EVENT_READ)
+            # One answer is written for one question: nothing of it waits in the stream's own buffer.
+            if not waiting.select(seconds):
+                raise EngineError(f"{self.architecture} did not answer within {seconds:.0f} s")
+        line = stream.readline()
+        if not line:
+            raise self._died()
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _died(self) -> EngineError:
+        self._child.wait()
+        self._log.seek(0)
+        lines = [line.strip() for line in self._log.read().splitlines() if line.strip()]
+        last = one_line(lines[-1], 300) if lines else "it said nothing"
+        return EngineError(f"{self.architecture}'s process ended with {self._child.returncode}: {last}")
+
+
+def run_forwards(architecture: str, asked: Sequence[Asked]) -> ForwardAnswer:
+    """Ask the real class for every list; a class that does not run answers with the reason, and never with silence."""
+    if architecture not in RUNNABLE:
+        return ForwardAnswer({}, "no tiny target is made for it: transformers lacks the class, or it needs images")
+    outcomes: dict[str, Outcome] = {}
+    try:
+        with ForwardSession(architecture) as session:
+            for entry in asked:
+                outcomes[entry.name] = session.ask(entry.ids)
+    except EngineError as error:
+        return ForwardAnswer(outcomes, str(error))
+    return ForwardAnswer(outcomes)

@@ -1,0 +1,344 @@
+"""The conformance matrix: every class that captures for EAGLE-3, asked for every list of ids, against the facts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from packaging.version import Version
+
+from harness.conformance.asked import NUM_LAYERS, Asked, asked_lists
+from harness.conformance.known import KnownDifference, find_known, not_judged
+from harness.conformance.setters import Outcome, SetterReading, run_setter
+from harness.conformance.sources import SETTER, ModelClass, SglangSources
+from harness.errors import InputError
+from harness.facts.conventions import find_convention, read_ids
+from harness.facts.sglang import LAST, shared_class
+
+__all__ = [
+    "AGREES",
+    "DIFFERS",
+    "GONE",
+    "KNOWN_DIFFERENCE",
+    "NOT_JUDGED",
+    "NO_FACTS",
+    "RED",
+    "ClassReport",
+    "Facts",
+    "ForwardAnswer",
+    "Forwards",
+    "Matrix",
+    "Row",
+    "build_matrix",
+    "find_facts",
+    "judge",
+    "missing_facts",
+]
+
+AGREES = "agrees"
+DIFFERS = "differs"
+KNOWN_DIFFERENCE = "differs: known"
+GONE = "known difference is gone"
+NO_FACTS = "no facts"
+NOT_JUDGED = "not judged"
+RED = (DIFFERS, GONE, NO_FACTS)
+"""The verdicts that are somebody's error: SGLang's, or the facts'."""
+
+RAN_FORWARD = "ran forward"
+SETTER_ONLY = "setter only"
+
+
+@dataclass(frozen=True)
+class ForwardAnswer:
+    """What running the real class gave.
+
+    Attributes:
+        outcomes: By the asked list's name.
+        reason: Why there is none, or why some are missing; `None` where nothing is.
+    """
+
+    outcomes: Mapping[str, Outcome]
+    reason: str | None = None
+
+
+# From an architecture and the lists to what the real class gave for each.
+Forwards = Callable[[str, Sequence[Asked]], ForwardAnswer]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What `harness.facts` says of one list.
+
+    Attributes:
+        boundaries: The boundaries that are served; `None` where the ids are refused.
+        lost: What the facts say is lost of the ids, in words.
+        refused: Why the ids are refused.
+        meant: The boundaries that the rule gives to ids that are refused.
+        num_layers: The target's blocks, N.
+    """
+
+    boundaries: tuple[int, ...] | None
+    lost: tuple[str, ...] = ()
+    refused: str | None = None
+    meant: tuple[int, ...] = ()
+    num_layers: int = NUM_LAYERS
+
+    def agrees(self, outcome: Outcome) -> bool:
+        """Whether SGLang did what the facts say.
+
+        Ids that the facts refuse must not have been served as they stand, and what is served of them must follow the
+        rule. Where the facts say that something is lost, SGLang may lose it silently or raise: either way what was
+        asked for is not served.
+        """
+        if self.boundaries is None:
+            served = set(outcome.boundaries or ())
+            # Python counts an index below zero from the end: such a flag lands on one of the last layers.
+            wrapped = {boundary + self.num_layers for boundary in self.meant if boundary < 0}
+            return outcome.boundaries is None or (not served >= set(self.meant) and served <= {*self.meant, *wrapped})
+        if outcome.boundaries is None:
+            return bool(self.lost)
+        return outcome.boundaries == self.boundaries
+
+
+@dataclass(frozen=True)
+class Row:
+    """One class asked for one list.
+
+    Attributes:
+        asked: The list.
+        outcome: What SGLang captured.
+        ran: Whether the forward ran, or else the setter alone.
+        facts: What the facts say.
+        verdict: `AGREES`, `DIFFERS` or `KNOWN_DIFFERENCE`.
+    """
+
+    asked: Asked
+    outcome: Outcome
+    ran: bool
+    facts: Facts
+    verdict: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object printed by `--json`."""
+        return {
+            "asked": self.asked.name,
+            "ids": None if self.asked.ids is None else list(self.asked.ids),
+            "captured": None if self.outcome.boundaries is None else list(self.outcome.boundaries),
+            "raised": self.outcome.error,
+            "obtained": RAN_FORWARD if self.ran else SETTER_ONLY,
+            "facts": None if self.facts.boundaries is None else list(self.facts.boundaries),
+            "facts_lost": list(self.facts.lost),
+            "facts_refused": self.facts.refused,
+            "verdict": self.verdict,
+        }
+
+
+@dataclass(frozen=True)
+class ClassReport:
+    """One class.
+
+    Attributes:
+        architecture: Its name, by which a target's config names it.
+        file: Its model file.
+        setter: File and class of the setter that it has.
+        reading: The setter's first run: what it sets and where.
+        obtained: `ran forward` or `setter only`.
+        reason: Why its forward did not run, or why it is not judged; `None` where neither needs saying.
+        rows: By list.
+        verdict: The worst of the rows', or one about the class as a whole.
+        evidence: Of the known difference that it shows, or should.
+    """
+
+    architecture: str
+    file: str
+    setter: str
+    reading: SetterReading
+    obtained: str
+    reason: str | None
+    rows: tuple[Row, ...]
+    verdict: str
+    evidence: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object printed by `--json`."""
+        loop = self.reading.loop
+        return {
+            "architecture": self.architecture,
+            "file": self.file,
+            "setter": self.setter,
+            "decoder": self.reading.decoder,
+            "setter_sets": list(self.reading.sets),
+            "forward_tests": None if loop is None else list(loop.tests),
+            "same_mechanism": self.reading.same_mechanism,
+            "obtained": self.obtained,
+            "reason": self.reason,
+            "verdict": self.verdict,
+            "evidence": self.evidence,
+            "rows": [row.to_dict() for row in self.rows],
+        }
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A release's matrix.
+
+    Attributes:
+        version: The release.
+        judged_as: The release whose facts it is held against: the newest known where the release is newer.
+        origin: Where its files were read.
+        num_layers: Blocks N of the target that was asked.
+        classes: By class.
+    """
+
+    version: str
+    judged_as: str
+    origin: str
+    num_layers: int
+    classes: tuple[ClassReport, ...]
+
+    @property
+    def red(self) -> list[ClassReport]:
+        """The classes whose verdict is an error."""
+        return [entry for entry in self.classes if entry.verdict in RED]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object printed by `--json`."""
+        return {
+            "sglang": self.version,
+            "judged_as": self.judged_as,
+            "origin": self.origin,
+            "num_layers": self.num_layers,
+            "verdicts": dict(Counter(entry.verdict for entry in self.classes)),
+            "obtained": dict(Counter(entry.obtained for entry in self.classes if entry.verdict != NOT_JUDGED)),
+            "classes": [entry.to_dict() for entry in self.classes],
+        }
+
+
+def build_matrix(
+    sources: SglangSources,
+    *,
+    forwards: Forwards | None = None,
+    only: Sequence[str] = (),
+    num_layers: int = NUM_LAYERS,
+    tell: Callable[[str], None] = lambda _text: None,
+) -> Matrix:
+    """Ask every class of a release for every list.
+
+    Args:
+        sources: The release.
+        forwards: Runs the real classes; `None` for the setters alone.
+        only: Architectures to ask; all where it is empty.
+        num_layers: Blocks N of the target that is asked.
+        tell: Called with each class before it is asked.
+
+    Raises:
+        InputError: `only` names a class that does not capture.
+    """
+    judged_as = min(sources.version, LAST, key=Version)
+    found = {cls.name: cls for cls in sources.capturing_classes()}
+    unknown = [name for name in only if name not in found]
+    if unknown:
+        raise InputError(
+            "no class of this release that captures for EAGLE-3 has this name",
+            file=sources.origin,
+            key="--only",
+            found=", ".join(unknown),
+            expected=", ".join(found),
+        )
+    asked = asked_lists(num_layers)
+    classes = []
+    for name, cls in found.items():
+        if not only or name in only:
+            tell(f"sglang {sources.version}: {name}")
+            classes.append(_ask_class(sources, cls, judged_as, asked, num_layers, forwards))
+    return Matrix(sources.version, judged_as, sources.origin, num_layers, tuple(classes))
+
+
+def _ask_class(
+    sources: SglangSources,
+    cls: ModelClass,
+    version: str,
+    asked: Sequence[Asked],
+    num_layers: int,
+    forwards: Forwards | None,
+) -> ClassReport:
+    readings = {entry.name: run_setter(sources, cls, entry.ids, num_layers) for entry in asked}
+    first = readings[asked[0].name]
+    setter = sources.find_method(cls, SETTER)
+    assert setter is not None
+    named = f"{setter[0].module}.py: {setter[0].name}"
+
+    def report(verdict: str, reason: str | None, rows: Sequence[Row] = (), evidence: str | None = None) -> ClassReport:
+        obtained = RAN_FORWARD if any(row.ran for row in rows) else SETTER_ONLY
+        file = f"{cls.module}.py"
+        return ClassReport(cls.name, file, named, first, obtained, reason, tuple(rows), verdict, evidence)
+
+    why = not_judged(cls.name)
+    if why is not None:
+        return report(NOT_JUDGED, why)
+    missing = missing_facts(cls.name, version)
+    if missing is not None:
+        return report(NO_FACTS, missing)
+    answer = forwards(cls.name, asked) if forwards is not None else ForwardAnswer({})
+    known = find_known(cls.name, version)
+    rows: list[Row] = []
+    for entry in asked:
+        reading = readings[entry.name]
+        ran = answer.outcomes.get(entry.name)
+        outcome = ran or reading.outcome
+        if outcome is None:
+            return report(DIFFERS, f"the setter cannot be followed: {reading.not_followed}", rows)
+        facts = find_facts(cls.name, version, entry.ids, num_layers)
+        rows.append(Row(entry, outcome, ran is not None, facts, judge(outcome, facts, known)))
+    verdicts = {row.verdict for row in rows}
+    if known is None:
+        return report(DIFFERS if DIFFERS in verdicts else AGREES, answer.reason, rows)
+    evidence = f"{known.what}; {known.evidence}"
+    verdict = next((one for one in (DIFFERS, KNOWN_DIFFERENCE) if one in verdicts), GONE)
+    return report(verdict, answer.reason, rows, evidence)
+
+
+def judge(outcome: Outcome, facts: Facts, known: KnownDifference | None) -> str:
+    """Return `AGREES`, `KNOWN_DIFFERENCE` or `DIFFERS` for what SGLang did, what the facts say and what is known."""
+    if facts.agrees(outcome):
+        return AGREES
+    # Of ids that are refused, those that stand for a state are what a loop over layers can find.
+    ruled = facts.boundaries
+    if ruled is None:
+        ruled = tuple(sorted({boundary for boundary in facts.meant if 0 <= boundary <= facts.num_layers}))
+    if known is not None and outcome.boundaries == known.predicts(ruled):
+        return KNOWN_DIFFERENCE
+    return DIFFERS
+
+
+def missing_facts(architecture: str, version: str) -> str | None:
+    """Return why the facts say nothing of a class, `None` where they have a rule for it."""
+    if shared_class(architecture) is None:
+        return "harness.facts.sglang knows no rule for this architecture: read the setter and add it"
+    try:
+        find_convention(f"sglang=={version}", architecture=architecture)
+    except InputError as error:
+        return f"{error.problem} (facts know {error.expected}): read the setter and add a row"
+    return None
+
+
+def find_facts(architecture: str, version: str, ids: Sequence[int] | None, num_layers: int) -> Facts:
+    """Return what the facts say of layer ids for a class of a release.
+
+    Args:
+        architecture: A class for which `missing_facts` is `None`.
+        version: The release.
+        ids: The layer ids, `None` for SGLang's default.
+        num_layers: The target's blocks, N.
+    """
+    convention = f"sglang=={version}"
+    try:
+        reading = read_ids(ids, convention, num_layers=num_layers, architecture=architecture)
+    except InputError as error:
+        rule = find_convention(convention, architecture=architecture).rule
+        offset = rule.offset(ids or (), num_layers)
+        meant = tuple(value + offset for value in ids or ())
+        return Facts(None, refused=error.problem, meant=meant, num_layers=num_layers)
+    return Facts(reading.boundaries, reading.lost)
