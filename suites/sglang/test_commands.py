@@ -20,7 +20,7 @@ from suites.builtin_pairs import IDS_KEY, copy_pair, read_config
 # As few as can tell the incident from chance at the gate's level: a sign flip of 13 is one in 8,192.
 PROMPTS = 13
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("sglang-commands")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
