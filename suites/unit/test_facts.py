@@ -70,8 +70,8 @@ def test_what_is_not_known_is_not_guessed() -> None:
         _boundaries([1], "nobody")
     with pytest.raises(InputError, match="no rule is known"):
         read_ids([1], "sglang==0.5.12", num_layers=61, architecture="BertModel")
-    with pytest.raises(InputError, match=r"was not read .*sglang==0\.5\.17.*0\.5\.3 to 0\.5\.16, 0\.5\.18 to 0\.5\.23"):
-        read_ids([1], "sglang==0.5.17", num_layers=24, architecture="GptOssForCausalLM")
+    with pytest.raises(InputError, match=r"was not read .*sglang==0\.5\.0.*0\.5\.1 to 0\.5\.16, 0\.5\.17 to 0\.5\.23"):
+        read_ids([1], "sglang==0.5.0", num_layers=24, architecture="GptOssForCausalLM")
     with pytest.raises(InputError, match="was not read"):
         read_ids([1], "sglang==9.0", num_layers=32, architecture="LlamaForCausalLM")
     with pytest.raises(InputError, match="version is none"):
@@ -99,7 +99,9 @@ DEEPSEEK, GPT_OSS = "DeepseekV3ForCausalLM", "GptOssForCausalLM"
         ("sglang-sentinel", DEEPSEEK, 61, [-1, 2, 30], (0, 3, 31)),
         ("sglang==0.5.23", GPT_OSS, 36, [24, 30, 36], (24, 30, 36)),
         ("sglang==0.5.23", GPT_OSS, 36, [1, 17, 32], (2, 18, 33)),
-        ("sglang==0.5.16", GPT_OSS, 36, [24, 30, 35], (25, 31, 36)),
+        ("sglang==0.5.16", GPT_OSS, 36, [24, 30, 35], (25, 31)),
+        ("sglang==0.5.17", GPT_OSS, 36, [24, 30, 35], (25, 31, 36)),
+        ("sglang==0.5.22", "LlamaForCausalLM", 32, [-1, 1, 3], (0, 2, 4)),
         ("sglang", "LlamaForCausalLM", 32, [1, 15, 28], (2, 16, 29)),
         ("speculators==0.3", "LlamaForCausalLM", 32, [28, 1, 1], (2, 29)),
         ("speculators==0.4.1", "LlamaForCausalLM", 32, [2, 16, 29], (2, 16, 29)),
@@ -114,6 +116,11 @@ def test_rules_by_class_and_version(
     reading = read_ids(ids, convention, num_layers=layers, architecture=architecture)
     assert reading.boundaries == boundaries
     assert reading.source
+
+
+def test_llamas_loop_had_no_residual_for_the_embedding_before_0522() -> None:
+    with pytest.raises(InputError, match=r"embedding, which sglang==0\.5\.21 cannot capture"):
+        read_ids([-1, 1, 3], "sglang==0.5.21", num_layers=32, architecture="LlamaForCausalLM")
 
 
 def test_an_upgrade_alone_moves_kimis_boundaries() -> None:

@@ -52,7 +52,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], int, str, str, list[int], set[str]]] = 
         "KimiK25ForConditionalGeneration",
         "deepseek",
         [3, 31, 59],
-        {"eagle", "vllm", "speculators==0.4", "sglang==0.5.13", "sglang==0.5.23"},
+        {"eagle", "vllm", "speculators==0.4", "sglang==0.5.13", "sglang==0.5.14", "sglang==0.5.23"},
     ),
     "AngelSlim": (
         {"architectures": ["Eagle3LlamaForCausalLM"], "target_model_type": "qwen3", **LLAMA},
@@ -76,7 +76,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], int, str, str, list[int], set[str]]] = 
         "GptOssForCausalLM",
         "llama-eagle3",
         [24, 30, 36],
-        {"eagle", "vllm", "speculators==0.4", "sglang-sentinel"},
+        {"eagle", "vllm", "speculators==0.4", "sglang-sentinel", "sglang==0.5.1", "sglang==0.5.16"},
     ),
 }
 

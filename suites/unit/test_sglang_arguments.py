@@ -18,7 +18,8 @@ from harness.pair.pair import Pair
 
 @pytest.fixture
 def tiny() -> Pair:
-    return prepare("tiny", engine="sglang")
+    # Not prepared for the engine: that asks whether it is installed.
+    return prepare("tiny").with_engine(name="sglang")
 
 
 def _arguments(pair: Pair) -> dict[str, Any]:
@@ -156,8 +157,8 @@ def test_a_list_of_plugins_gets_ours(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_registry_knows_it() -> None:
     assert split_engine("sglang") == ("sglang", "")
     assert type(find_engine("sglang")).__name__ == "SglangEngine"
-    for find in (find_recorder, find_prober):
-        with pytest.raises(InputError, match="reference"):
-            find("sglang")
+    assert type(find_prober("sglang")).__name__ == "SglangProber"
+    with pytest.raises(InputError, match="reference"):
+        find_recorder("sglang")
     with pytest.raises(InputError, match="no such engine"):
         split_engine("sglang:replay")
