@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.pair.quiet import quiet
 
-__all__ = ["RUNNABLE", "write_target"]
+__all__ = ["RUNNABLE", "YARN", "write_target"]
 
 _SIZES: dict[str, Any] = {
     "hidden_size": 32,
@@ -23,7 +23,7 @@ _SIZES: dict[str, Any] = {
     "eos_token_id": 2,
 }
 _EXPERTS: dict[str, Any] = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
-_YARN: dict[str, Any] = {
+YARN: dict[str, Any] = {
     "rope_type": "yarn",
     "rope_theta": 10000.0,
     "factor": 2.0,
@@ -102,14 +102,14 @@ RUNNABLE: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {
             **_MLA,
             "norm_topk_prob": False,
-            "rope_parameters": _YARN,
+            "rope_parameters": YARN,
             "scoring_func": "softmax",
             "topk_method": "group_limited_greedy",
         },
     ),
     "DeepseekV3ForCausalLM": (
         "deepseek_v3",
-        {**_MLA, "rope_parameters": _YARN, "scoring_func": "sigmoid", "topk_method": "noaux_tc"},
+        {**_MLA, "rope_parameters": YARN, "scoring_func": "sigmoid", "topk_method": "noaux_tc"},
     ),
     "GlmMoeDsaForCausalLM": ("glm_moe_dsa", {**_MLA, "n_group": 1}),
     "Gemma3ForCausalLM": ("gemma3_text", {"head_dim": 8, "sliding_window": 8, "query_pre_attn_scalar": 8}),
@@ -171,18 +171,20 @@ RUNNABLE: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 """By architecture: transformers' model type, and what its tiny config adds to the common sizes."""
 
 
-def write_target(architecture: str, folder: Path, num_layers: int) -> None:
+def write_target(architecture: str, folder: Path, num_layers: int, **sizes: Any) -> None:
     """Write a target of random weights, norm weights off one, float32, into a folder.
 
     Args:
         architecture: One of `RUNNABLE`.
         folder: Where to; made where it is missing.
         num_layers: Decoder blocks, N.
+        **sizes: What its config says otherwise than the table.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    kind, extra = RUNNABLE[architecture]
+    kind, table = RUNNABLE[architecture]
+    extra = {**table, **sizes}
     with quiet():
         config = AutoConfig.for_model(kind, **{**_SIZES, "num_hidden_layers": num_layers, **extra})
         torch.manual_seed(0)
