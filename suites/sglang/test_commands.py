@@ -17,8 +17,8 @@ from harness.recording import record
 from harness.trace import trace_run, trace_static
 from suites.builtin_pairs import IDS_KEY, copy_pair, read_config
 
-# As few as can tell the incident from chance at the gate's level: a sign flip of 13 is one in 8,192.
-PROMPTS = 13
+# A round costs a good part of a second: the gate's level is set so that few prompts decide.
+ALPHA = 0.01
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = copy_pair(tmp_path_factory.mktemp("recorded"))
     text = file.read_text().replace("max_new_tokens = 96", "max_new_tokens = 16")
     assert "max_new_tokens = 16" in text
-    file.write_text(text.replace('name = "tiny"', 'name = "short"\ngolden = "golden"'))
+    text = text.replace('name = "tiny"', 'name = "short"\ngolden = "golden"')
+    file.write_text(text.replace("[gate]", f"[gate]\nalpha = {ALPHA}"))
     record(prepare(file), reason=None)
     return file
 
@@ -58,7 +59,7 @@ def _states(result: CheckResult) -> dict[str, str]:
 
 
 def test_the_pair_passes_and_counts_as_the_reference_does(recorded: Path) -> None:
-    result = _check(recorded, 4)
+    result = _check(recorded, 3)
     assert str(result.verdict) == "pass"
     assert _states(result) == {
         "contract": "pass",
@@ -76,13 +77,13 @@ def test_the_pair_passes_and_counts_as_the_reference_does(recorded: Path) -> Non
 
 
 def test_every_id_one_lower_is_seen_in_the_proposals(recorded: Path, tmp_path: Path) -> None:
-    result = _check(_copy(recorded, tmp_path, [0, 2, 5]), 4)
+    result = _check(_copy(recorded, tmp_path, [0, 2, 5]), 6)
     assert result.exit_code == 1
     assert _states(result)["proposals"] == "changed"
 
 
 def test_the_incident_is_a_regression(recorded: Path, tmp_path: Path) -> None:
-    result = _check(_copy(recorded, tmp_path, [-1, 1, 3]), PROMPTS)
+    result = _check(_copy(recorded, tmp_path, [-1, 1, 3]), 10)
     assert (str(result.verdict), result.exit_code) == ("regression", 1)
     assert _states(result)["acceptance"] == "regression"
     assert result.pair.boundaries == (0, 2, 4)
@@ -130,15 +131,15 @@ def test_what_would_die_or_be_at_random_is_told_before_the_start(
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"eagle_config": None, IDS_KEY: [1, 3, 6]}, {"eagle_config": {"use_aux_hidden_state": True}}],
+    ("changes", "prompts"),
+    [({"eagle_config": None, IDS_KEY: [1, 3, 6]}, 1), ({"eagle_config": {"use_aux_hidden_state": True}}, 8)],
     ids=["ids at the top level", "no ids"],
 )
-def test_ids_that_sglang_does_not_find(changes: dict[str, Any], recorded: Path, tmp_path: Path) -> None:
+def test_ids_that_sglang_does_not_find(changes: dict[str, Any], prompts: int, recorded: Path, tmp_path: Path) -> None:
     """It serves its default layers, [2, 4, 5] of 8, and says nothing."""
     file = _copy(recorded, tmp_path)
     _configure(file.parent / "draft", changes)
-    result = _check(file, 1)
+    result = _check(file, prompts)
     assert result.pair.wiring.served.boundaries == (2, 4, 5)
     assert result.exit_code == 1
     if IDS_KEY in changes:
