@@ -54,8 +54,8 @@ EngineOption = Annotated[
     typer.Option(
         "--engine",
         help="reference (the same as reference:replay: one target forward over the known text), "
-        "reference:sequential (real verify rounds, one prompt at a time) or reference:batched (rounds of many prompts "
-        "together). Default: the pair file's.",
+        "reference:sequential (real verify rounds, one prompt at a time), reference:batched (rounds of many prompts "
+        "together); sglang (the installed SGLang itself). Default: the pair file's.",
     ),
 ]
 DtypeOption = Annotated[
