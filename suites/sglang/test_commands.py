@@ -15,7 +15,7 @@ from harness.errors import InputError
 from harness.pair.pair import load_prompts
 from harness.recording import record
 from harness.trace import trace_run, trace_static
-from suites.builtin_pairs import IDS_KEY, copy_pair, read_config
+from suites.builtin_pairs import IDS_KEY, copy_pair, layer_ids, read_config
 
 # A round costs a good part of a second: the gate's level is set so that few prompts decide.
 ALPHA = 0.01
@@ -23,16 +23,20 @@ ALPHA = 0.01
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the tiny pair whose texts are short, with a golden of the reference engine's."""
-    file = copy_pair(tmp_path_factory.mktemp("recorded"))
+def _record(folder: Path, name: str = "tiny") -> Path:
+    """Write a copy of a built-in pair whose texts are short, with a golden of the reference engine's."""
+    file = copy_pair(folder, name)
     text = file.read_text().replace("max_new_tokens = 96", "max_new_tokens = 16")
     assert "max_new_tokens = 16" in text
-    text = text.replace('name = "tiny"', 'name = "short"\ngolden = "golden"')
+    text = text.replace(f'name = "{name}"', 'name = "short"\ngolden = "golden"')
     file.write_text(text.replace("[gate]", f"[gate]\nalpha = {ALPHA}"))
     record(prepare(file), reason=None)
     return file
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _record(tmp_path_factory.mktemp("recorded"))
 
 
 def _copy(recorded: Path, folder: Path, ids: list[int] | None = None) -> Path:
@@ -82,11 +86,30 @@ def test_every_id_one_lower_is_seen_in_the_proposals(recorded: Path, tmp_path: P
     assert _states(result)["proposals"] == "changed"
 
 
-def test_the_incident_is_a_regression(recorded: Path, tmp_path: Path) -> None:
-    result = _check(_copy(recorded, tmp_path, [-1, 1, 3]), 10)
+def _require_incident(result: CheckResult, trained: list[int], served: list[int]) -> None:
+    """Both figures, the verdict, and the cause: what is captured and what was."""
     assert (str(result.verdict), result.exit_code) == ("regression", 1)
     assert _states(result)["acceptance"] == "regression"
-    assert result.pair.boundaries == (0, 2, 4)
+    assert list(result.pair.boundaries) == served
+    golden = result.golden.document.totals.rate
+    now = result.measurement.acceptance.rate
+    assert golden is not None
+    assert now is not None
+    assert now < golden - 0.2
+    cause = f"boundaries {served} are captured, {trained} were when the golden was recorded"
+    assert any(cause in note for note in result.findings["contract"].notes)
+
+
+def test_the_incident_is_a_regression(recorded: Path, tmp_path: Path) -> None:
+    result = _check(_copy(recorded, tmp_path, layer_ids("tiny-embedding")), 10)
+    _require_incident(result, [2, 4, 7], [0, 2, 4])
+
+
+def test_the_incident_the_other_way_round(tmp_path: Path) -> None:
+    """The draft trained on boundaries with the embedding among them is served those without."""
+    file = _record(tmp_path / "recorded", "tiny-embedding")
+    result = _check(_copy(file, tmp_path, layer_ids("tiny")), 10)
+    _require_incident(result, [0, 2, 4], [2, 4, 7])
 
 
 def _tensors(draft: Path, *, drop: str | None = None, rename: tuple[str, str] | None = None) -> None:
