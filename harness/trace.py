@@ -27,6 +27,7 @@ from harness.pair.layer_config import LayerConfig, read_layer_config
 from harness.pair.pair import Pair, checkpoint_folder, load_prompts
 from harness.pair.pairfile import PairFile, read_pair_file
 from harness.pair.target_spec import TargetSpec, read_target_spec
+from harness.record import accepted_of
 
 __all__ = ["Step", "Trace", "trace_run", "trace_static"]
 
@@ -327,11 +328,7 @@ def _resolved_steps(pair: Pair, resolved: Resolved) -> list[Step]:
 
 def _verification_step(probe: Probe) -> Step:
     assert probe.predicted is not None
-    agreeing = 0
-    for token, choice in zip(probe.proposals, probe.predicted, strict=False):
-        if token != choice:
-            break
-        agreeing += 1
+    agreeing = accepted_of(probe.proposals, probe.predicted)
     value = {"accepted": probe.accepted, "target's choices": list(probe.predicted)}
     ok = agreeing == probe.accepted
     note = None if ok else f"{agreeing} of the chain are the target's choices"

@@ -15,7 +15,7 @@ from harness.models.draft_weights import vocabulary_map
 from harness.pair.draft_flags import said
 from harness.pair.pair import Pair, Wiring
 
-__all__ = ["broken_contract", "detect"]
+__all__ = ["broken_contract", "detect", "unservable"]
 
 
 def detect(context: Context) -> Finding:
@@ -114,7 +114,7 @@ def _flag_problems(wiring: Wiring, file: Path) -> list[str]:
     problems = []
     for name in trained.differing(served):
         taken = f"{trained.reader} takes {name} as {said(trained.values[name])}, {served.reader} as "
-        why = served.remarks.get(name, f"{FLAGS[name].does}")
+        why = served.remarks.get(name, FLAGS[name].does)
         problems.append(f"{file}: {taken}{said(served.values[name])} ({why})")
     return problems
 

@@ -114,11 +114,10 @@ def load_pair(name_or_path: str | Path) -> Pair:
 
 def _assemble(file: Path, settings: PairFile, target: TargetSpec) -> Pair:
     draft = read_draft_spec(checkpoint_folder(file, "draft", settings.draft, None), _trained_as(file, settings, target))
-    wiring = _read_wiring(settings, draft, target)
-    if settings.served_by is not None:
-        draft = draft.served_by(settings.served_by)
-    _check_fit(file, draft, target)
-    pair = Pair(file, settings, target, draft, wiring, relative_path(file, "prompts", settings.prompts))
+    served = draft if settings.served_by is None else draft.served_by(settings.served_by)
+    wiring = _read_wiring(settings, draft, served, target)
+    _check_fit(file, served, target)
+    pair = Pair(file, settings, target, served, wiring, relative_path(file, "prompts", settings.prompts))
     if settings.decode.topk != 1:
         raise InputError(
             "trees are not decoded by any engine here",
@@ -274,7 +273,8 @@ def _trained_as(file: Path, settings: PairFile, target: TargetSpec) -> str:
     return settings.trained_as
 
 
-def _read_wiring(settings: PairFile, draft: DraftSpec, target: TargetSpec) -> Wiring:
+def _read_wiring(settings: PairFile, draft: DraftSpec, served_draft: DraftSpec, target: TargetSpec) -> Wiring:
+    """Return both readings of the draft's config; `served_draft` is the draft as whoever serves it takes it."""
     layers = draft.layers
 
     def read(ids: tuple[int, ...] | None, convention: str) -> Reading:
@@ -292,5 +292,4 @@ def _read_wiring(settings: PairFile, draft: DraftSpec, target: TargetSpec) -> Wi
     if served_by is None:
         return Wiring(trained, trained, draft.flags, draft.flags)
     served = read(layers.seen_by(served_by), served_by)
-    served_flags = draft.served_by(served_by).flags
-    return Wiring(trained, served, draft.flags, served_flags, layers.overlooked_by(served_by))
+    return Wiring(trained, served, draft.flags, served_draft.flags, layers.overlooked_by(served_by))

@@ -19,7 +19,7 @@ from harness.engines.reference.rounds import Limits, RoundCounter
 from harness.models.draft import Eagle3Draft
 from harness.models.target import Target
 from harness.pair.prompts import Prompt
-from harness.record import PromptRecord, histogram_of
+from harness.record import PromptRecord, accepted_of, histogram_of
 
 __all__ = ["Decoded", "decode_one", "propose", "sequential", "to_record"]
 
@@ -46,9 +46,7 @@ class Decoded:
 
     def verify(self, chain: Sequence[int], predicted: Sequence[int]) -> int:
         """Take one round's chain and the target's k+1 predictions; return the number of tokens accepted."""
-        accepted = 0
-        while accepted < len(chain) and chain[accepted] == predicted[accepted]:
-            accepted += 1
+        accepted = accepted_of(chain, predicted)
         self.chains.append(tuple(chain))
         self.text.extend(self.counter.add(len(chain), accepted, [*chain[:accepted], predicted[accepted]]))
         return accepted
