@@ -26,6 +26,7 @@ from harness.errors import InputError
 from harness.facts.conventions import write_ids
 from harness.facts.flags import FLAGS
 from harness.models.target import auto_class
+from harness.models.tiny import TINY_SIZES, TINY_TARGETS, move_norms_off_one
 from harness.pair.quiet import quiet
 
 __all__ = [
@@ -42,62 +43,22 @@ __all__ = [
     "tiny_target",
 ]
 
-_SIZES: dict[str, Any] = {
-    "hidden_size": 32,
-    "vocab_size": 64,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 48,
-    "max_position_embeddings": 256,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-_EXPERTS: dict[str, Any] = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
-
 ARCHITECTURES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "LlamaForCausalLM": ("llama", {}),
-    "MistralForCausalLM": ("mistral", {"head_dim": 8, "sliding_window": None}),
-    "Qwen2ForCausalLM": ("qwen2", {}),
-    "Qwen3ForCausalLM": ("qwen3", {"head_dim": 8}),
-    "Qwen3MoeForCausalLM": ("qwen3_moe", {**_EXPERTS, "head_dim": 8, "num_experts": 4, "decoder_sparse_step": 1}),
-    "DeepseekV3ForCausalLM": (
-        "deepseek_v3",
-        {
-            **_EXPERTS,
-            "num_key_value_heads": 4,
-            "n_routed_experts": 4,
-            "n_shared_experts": 1,
-            "n_group": 2,
-            "topk_group": 1,
-            "first_k_dense_replace": 1,
-            "kv_lora_rank": 16,
-            "q_lora_rank": 16,
-            "qk_rope_head_dim": 8,
-            "qk_nope_head_dim": 8,
-            "v_head_dim": 8,
-        },
-    ),
-    "GptOssForCausalLM": (
-        "gpt_oss",
-        {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8},
-    ),
-    "Glm4MoeForCausalLM": (
-        "glm4_moe",
-        {
-            **_EXPERTS,
-            "head_dim": 8,
-            "n_routed_experts": 4,
-            "n_shared_experts": 1,
-            "n_group": 1,
-            "topk_group": 1,
-            "first_k_dense_replace": 1,
-        },
-    ),
-    "Gemma3ForCausalLM": ("gemma3_text", {"head_dim": 8, "sliding_window": 8, "query_pre_attn_scalar": 8}),
-    "Phi3ForCausalLM": ("phi3", {}),
-    "Olmo2ForCausalLM": ("olmo2", {}),
-    "SmolLM3ForCausalLM": ("smollm3", {}),
+    name: TINY_TARGETS[name]
+    for name in (
+        "LlamaForCausalLM",
+        "MistralForCausalLM",
+        "Qwen2ForCausalLM",
+        "Qwen3ForCausalLM",
+        "Qwen3MoeForCausalLM",
+        "DeepseekV3ForCausalLM",
+        "GptOssForCausalLM",
+        "Glm4MoeForCausalLM",
+        "Gemma3ForCausalLM",
+        "Phi3ForCausalLM",
+        "Olmo2ForCausalLM",
+        "SmolLM3ForCausalLM",
+    )
 }
 """By architecture: transformers' model type, and what its tiny config adds to the common sizes."""
 
@@ -135,7 +96,9 @@ def tiny_config(architecture: str, *, layers: int = 5) -> Any:
                 kind, text_config=tiny_config(text, layers=layers).to_dict(), vision_config={**_VISION, **vision}
             )
         kind, extra = ARCHITECTURES[architecture]
-        return AutoConfig.for_model(kind, num_hidden_layers=layers, architectures=[architecture], **{**_SIZES, **extra})
+        return AutoConfig.for_model(
+            kind, num_hidden_layers=layers, architectures=[architecture], **{**TINY_SIZES, **extra}
+        )
 
 
 @functools.lru_cache(maxsize=128)
@@ -155,11 +118,7 @@ def tiny_target(architecture: str, *, layers: int = 5, dtype: torch.dtype = torc
         generator = torch.random.get_rng_state()
         torch.manual_seed(seed)
         model: nn.Module = auto_class(config).from_config(config)
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                # A norm whose weights are one cannot be told from a norm that is missing, or applied twice.
-                if "norm" in name:
-                    parameter.add_(torch.rand_like(parameter) * 0.5 + 0.1)
+        move_norms_off_one(model)
         torch.random.set_rng_state(generator)
     return model.to(dtype).eval().requires_grad_(False)
 

@@ -10,6 +10,10 @@ NUM_LAYERS = 8
 """Blocks N of the target that is asked: enough for three different default ids, few enough to run."""
 
 
+WHOLE_ENGINE = "first id 1"
+"""The list that a whole engine is asked for: each costs a start."""
+
+
 @dataclass(frozen=True)
 class Asked:
     """One list.

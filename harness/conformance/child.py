@@ -18,59 +18,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-import torch
 from torch import Tensor, nn
 
-from harness.conformance.cpu import run_on_cpu
+from harness.conformance.states import TOLERANCE, asked_tokens, boundary_states, distance, matching_boundary
 from harness.conformance.targets import write_target
-from harness.models.capture import BoundaryCapture
 
-__all__ = ["TOLERANCE", "main", "matching_boundary"]
-
-TOLERANCE = 1e-4
-"""How far a captured state may be from a boundary's, relative to its largest value: float32, two implementations."""
-
-_TOKENS = 11
-
-
-def matching_boundary(slot: Tensor, states: Sequence[Tensor]) -> int | None:
-    """Return the boundary whose state a captured tensor is, `None` where it is none's.
-
-    Args:
-        slot: What was captured, [T, H].
-        states: The state [T, H] at each boundary, 0 to N.
-    """
-    for boundary, state in enumerate(states):
-        if _distance(slot, state) <= TOLERANCE:
-            return boundary
-    return None
-
-
-def _distance(one: Tensor, other: Tensor) -> float:
-    """Return the largest difference of two states, relative to the other's largest value; NaN where one has NaN."""
-    return float((one - other).abs().max() / other.abs().max())
-
-
-@torch.no_grad()
-def _states(folder: Path, tokens: Sequence[int]) -> tuple[list[Tensor], Tensor]:
-    """Return transformers' state [T, H] at each boundary of the same weights, and the one after the final norm.
-
-    Raises:
-        ValueError: Two boundaries' states are too alike to tell which of them was captured.
-    """
-    from transformers import AutoModelForCausalLM
-
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    # Not by the language model itself: not every one of them answers with its decoder.
-    decoder = model.model
-    layers = len(decoder.layers)
-    with BoundaryCapture(decoder, layers, range(layers + 1)) as captured:
-        last = decoder(torch.tensor([list(tokens)])).last_hidden_state[0]
-        states = [captured.state(boundary)[0] for boundary in range(layers + 1)]
-    for boundary, state in enumerate(states):
-        if any(_distance(state, other) < 100 * TOLERANCE for other in states[:boundary]):
-            raise ValueError(f"the state of boundary {boundary} and a lower one are too alike to be told apart")
-    return states, last
+__all__ = ["main"]
 
 
 class _Engine:
@@ -79,8 +32,11 @@ class _Engine:
     def __init__(self, folder: Path) -> None:
         import sglang.benchmark.one_batch as bench
         from sglang.srt.layers.logits_processor import LogitsProcessor
+        from sglang.srt.plugins import load_plugins
         from sglang.srt.server_args import PortArgs, ServerArgs
 
+        # What the CPU's platform mends; SGLang's own entry points call it, and a benchmark's functions do not.
+        load_plugins()
         arguments = ServerArgs(
             model_path=str(folder),
             device="cpu",
@@ -168,14 +124,13 @@ def _load(architecture: str, num_layers: int, folder: Path, tokens: Sequence[int
     Raises:
         ValueError: Without any capture the class does not compute what transformers does: nothing can be compared.
     """
-    run_on_cpu()
     write_target(architecture, folder, num_layers)
-    states, last = _states(folder, tokens)
+    states, last = boundary_states(folder, tokens)
     engine = _Engine(folder)
-    distance = _distance(engine.last(tokens), last)
-    if not distance <= TOLERANCE:
+    off = distance(engine.last(tokens), last)
+    if not off <= TOLERANCE:
         raise ValueError(
-            f"without any capture its last state is {distance:.1e} from transformers', relative to the largest value: "
+            f"without any capture its last state is {off:.1e} from transformers', relative to the largest value: "
             "the tiny target is not the same model in both"
         )
     return engine, states
@@ -187,7 +142,7 @@ def main(architecture: str, num_layers: int, folder: Path, seconds: int) -> None
     signal.alarm(seconds)
     answers: IO[str] = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    tokens = torch.randint(3, 60, (_TOKENS,), generator=torch.Generator().manual_seed(0)).tolist()
+    tokens = asked_tokens()
     try:
         engine, states = _load(architecture, num_layers, folder, tokens)
     except Exception as error:  # noqa: BLE001 - whatever keeps the class from running is the reason that is reported

@@ -18,10 +18,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from harness.conformance.asked import NUM_LAYERS, Asked
+from harness.conformance.asked import NUM_LAYERS, WHOLE_ENGINE, Asked
 from harness.conformance.matrix import ForwardAnswer
 from harness.conformance.setters import Outcome
 from harness.conformance.targets import RUNNABLE
+from harness.conformance.whole import run_whole
+from harness.engines.sglang.installed import cpu_environment
 from harness.errors import EngineError, one_line
 
 __all__ = ["ForwardSession", "run_forwards"]
@@ -58,7 +60,7 @@ class ForwardSession:
                 stdout=subprocess.PIPE,
                 stderr=self._log,
                 text=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env=_environment(),
             )
             opening.callback(self._end)
             loaded = self._answer(_LOAD_SECONDS)
@@ -119,8 +121,20 @@ class ForwardSession:
         return EngineError(f"{self.architecture}'s process ended with {self._child.returncode}: {last}")
 
 
-def run_forwards(architecture: str, asked: Sequence[Asked]) -> ForwardAnswer:
-    """Ask the real class for every list; a class that does not run answers with the reason, and never with silence."""
+def _environment() -> dict[str, str]:
+    paths = os.pathsep.join(filter(None, sys.path))
+    # Nothing is fetched, whatever a config names.
+    return cpu_environment({**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"})
+
+
+def run_forwards(architecture: str, asked: Sequence[Asked], *, whole: bool = False) -> ForwardAnswer:
+    """Ask the real class for every list; a class that does not run answers with the reason, and never with silence.
+
+    Args:
+        architecture: The class.
+        asked: The lists.
+        whole: Whether an engine is started for the one list of `WHOLE_ENGINE` as well, where the forward ran for it.
+    """
     if architecture not in RUNNABLE:
         return ForwardAnswer({}, "no tiny target is made for it: transformers lacks the class, or it needs images")
     outcomes: dict[str, Outcome] = {}
@@ -130,4 +144,10 @@ def run_forwards(architecture: str, asked: Sequence[Asked]) -> ForwardAnswer:
                 outcomes[entry.name] = session.ask(entry.ids)
     except EngineError as error:
         return ForwardAnswer(outcomes, str(error))
-    return ForwardAnswer(outcomes)
+    if not whole:
+        return ForwardAnswer(outcomes)
+    (entry,) = [entry for entry in asked if entry.name == WHOLE_ENGINE]
+    received = run_whole(architecture, entry)
+    if isinstance(received, str):
+        return ForwardAnswer(outcomes, f"a whole engine did not run: {received}")
+    return ForwardAnswer(outcomes, whole={entry.name: received})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from packaging.version import Version
@@ -46,8 +46,10 @@ NOT_JUDGED = "not judged"
 RED = (DIFFERS, GONE, NO_FACTS)
 """The verdicts that are somebody's error: SGLang's, or the facts'."""
 
+RAN_WHOLE = "ran end to end"
 RAN_FORWARD = "ran forward"
 SETTER_ONLY = "setter only"
+_BEST_FIRST = (RAN_WHOLE, RAN_FORWARD, SETTER_ONLY)
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,20 @@ class ForwardAnswer:
     """What running the real class gave.
 
     Attributes:
-        outcomes: By the asked list's name.
+        outcomes: By the asked list's name: what a forward handed on.
         reason: Why there is none, or why some are missing; `None` where nothing is.
+        whole: By the asked list's name: what reached a draft in a whole engine.
     """
 
     outcomes: Mapping[str, Outcome]
     reason: str | None = None
+    whole: Mapping[str, Outcome] = field(default_factory=dict)
+
+    def by_strength(self, name: str, reading: Outcome | None) -> list[tuple[str, Outcome]]:
+        """Return how each outcome for a list was obtained, and it: the strongest evidence first."""
+        found = ((RAN_WHOLE, self.whole.get(name)), (RAN_FORWARD, self.outcomes.get(name)))
+        ran = [(how, outcome) for how, outcome in found if outcome is not None]
+        return ran or [(SETTER_ONLY, reading)] if reading is not None else ran
 
 
 # From an architecture and the lists to what the real class gave for each.
@@ -109,14 +119,14 @@ class Row:
     Attributes:
         asked: The list.
         outcome: What SGLang captured.
-        ran: Whether the forward ran, or else the setter alone.
+        obtained: `ran end to end`, `ran forward` or `setter only`.
         facts: What the facts say.
         verdict: `AGREES`, `DIFFERS` or `KNOWN_DIFFERENCE`.
     """
 
     asked: Asked
     outcome: Outcome
-    ran: bool
+    obtained: str
     facts: Facts
     verdict: str
 
@@ -127,7 +137,7 @@ class Row:
             "ids": None if self.asked.ids is None else list(self.asked.ids),
             "captured": None if self.outcome.boundaries is None else list(self.outcome.boundaries),
             "raised": self.outcome.error,
-            "obtained": RAN_FORWARD if self.ran else SETTER_ONLY,
+            "obtained": self.obtained,
             "facts": None if self.facts.boundaries is None else list(self.facts.boundaries),
             "facts_lost": list(self.facts.lost),
             "facts_refused": self.facts.refused,
@@ -144,7 +154,7 @@ class ClassReport:
         file: Its model file.
         setter: File and class of the setter that it has.
         reading: The setter's first run: what it sets and where.
-        obtained: `ran forward` or `setter only`.
+        obtained: The strongest of its rows'.
         reason: Why its forward did not run, or why it is not judged; `None` where neither needs saying.
         rows: By list.
         verdict: The worst of the rows', or one about the class as a whole.
@@ -271,7 +281,7 @@ def _ask_class(
     named = f"{setter[0].module}.py: {setter[0].name}"
 
     def report(verdict: str, reason: str | None, rows: Sequence[Row] = (), evidence: str | None = None) -> ClassReport:
-        obtained = RAN_FORWARD if any(row.ran for row in rows) else SETTER_ONLY
+        obtained = min((row.obtained for row in rows), key=_BEST_FIRST.index, default=SETTER_ONLY)
         file = f"{cls.module}.py"
         return ClassReport(cls.name, file, named, first, obtained, reason, tuple(rows), verdict, evidence)
 
@@ -286,12 +296,13 @@ def _ask_class(
     rows: list[Row] = []
     for entry in asked:
         reading = readings[entry.name]
-        ran = answer.outcomes.get(entry.name)
-        outcome = ran or reading.outcome
-        if outcome is None:
+        outcomes = answer.by_strength(entry.name, reading.outcome)
+        if not outcomes:
             return report(DIFFERS, f"the setter cannot be followed: {reading.not_followed}", rows)
         facts = find_facts(cls.name, version, entry.ids, num_layers)
-        rows.append(Row(entry, outcome, ran is not None, facts, judge(outcome, facts, known)))
+        judged = [Row(entry, outcome, how, facts, judge(outcome, facts, known)) for how, outcome in outcomes]
+        # Where a forward and a whole engine disagree, one of them differs from the facts: that one is shown.
+        rows.append(next((row for row in judged if row.verdict == DIFFERS), judged[0]))
     verdicts = {row.verdict for row in rows}
     if known is None:
         return report(DIFFERS if DIFFERS in verdicts else AGREES, answer.reason, rows)

@@ -9,14 +9,13 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from harness.conformance.targets import YARN, write_target
+from harness.conformance.targets import write_target
 from harness.models.draft_contract import expected_tensors
+from harness.models.tiny import LATENT, YARN
 from harness.pair.draft_spec import read_draft_spec
 from suites.random_pair import LIVE, VOCAB, WIDTH, write_draft, write_prompts
 
 LAYERS, TOKENS = 8, 10
-# The only sizes of latent attention that SGLang's decode kernel knows beside 512 and 64.
-LATENT = {"kv_lora_rank": 256, "qk_rope_head_dim": 32}
 # [2, 30, 58] of Kimi's 61 layers.
 IDS = [2, 4, 7]
 
@@ -37,7 +36,7 @@ floor = 0.0
 
 def kimi_pair(folder: Path, ids: list[int], *, trained_as: str = "eagle", latent: bool = False) -> Path:
     """Write the pair; `latent` for the draft class with latent attention instead of a LLaMA layer."""
-    write_target("DeepseekV3ForCausalLM", folder / "target", LAYERS, **LATENT, eos_token_id=VOCAB - 1)
+    write_target("DeepseekV3ForCausalLM", folder / "target", LAYERS, eos_token_id=VOCAB - 1)
     _few_live_rows(folder / "target/model.safetensors")
     eagle: dict[str, Any] = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": ids, "use_aux_hidden_state": True}}
     if latent:

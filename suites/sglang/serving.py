@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from harness.check import prepare
 from harness.engines.base import Progress, Texts
@@ -15,6 +17,7 @@ from harness.engines.registry import find_engine
 from harness.engines.sglang.arguments import server_arguments
 from harness.engines.sglang.engine import WAVE, cache_tokens, running_engine
 from harness.engines.sglang.launch import Patience, RunningEngine
+from harness.engines.sglang.rounds import read_capture
 from harness.pair.pair import Pair, load_prompts
 from harness.pair.prompts import Prompt
 from harness.record import PromptRecord
@@ -48,6 +51,23 @@ def serving(pair: Pair, arguments: dict[str, Any] | None = None, **changes: Any)
         arguments = server_arguments(pair, running=WAVE, tokens=cache_tokens([], limits_of(pair)))
     with running_engine(pair, arguments | changes, PATIENCE) as engine:
         yield engine
+
+
+@contextlib.contextmanager
+def lending(engine: RunningEngine) -> Iterator[None]:
+    """Have whoever starts an engine in the block be given this one: a start costs more than most of what is asked."""
+    layers = read_capture(engine.watch).layers
+
+    @contextlib.contextmanager
+    def lent(pair: Pair, _arguments: Mapping[str, Any], _patience: Patience) -> Iterator[RunningEngine]:
+        # Other ids in a draft's config would have made another engine.
+        assert layers == pair.boundaries
+        yield engine
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("engine", "probe"):
+            patch.setattr(f"harness.engines.sglang.{module}.running_engine", lent)
+        yield
 
 
 def reference(pair: Pair, prompts: list[Prompt]) -> list[PromptRecord]:

@@ -71,7 +71,7 @@ def _by_setter(session: ForwardSession, ids: list[int] | None) -> Outcome:
     return outcome
 
 
-@hypothesis.settings(max_examples=25, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.settings(max_examples=12, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(ids=ID_LISTS)
 def test_captured_states_are_the_boundaries_that_the_facts_say(session: ForwardSession, ids: list[int]) -> None:
     """Any order, repeats, ids past either end: what is served, lost and refused."""

@@ -1,14 +1,19 @@
-"""The real SGLang and the reference engine count the same rounds, on the right wiring and on the incident's."""
+"""The right wiring and the incident's, on one engine each: rounds, output and states equal the reference engine's.
+
+What `check` and `trace` say of them follows at the end.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 import safetensors.torch
 import torch
 
+from harness.check import check, prepare
 from harness.engines.base import Progress, Texts
 from harness.engines.reference.loaded import limits_of, load
 from harness.engines.sglang.engine import decode, judge
@@ -17,8 +22,10 @@ from harness.engines.sglang.rounds import read_capture, read_state_files
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
 from harness.record import PromptRecord
+from harness.trace import trace_run, trace_static
 from suites.builtin_pairs import layer_ids
-from suites.sglang.serving import greedy, reference, rewired, serving, shortest
+from suites.sglang.serving import greedy, lending, reference, rewired, serving, shortest
+from suites.sglang.short_pair import check_shortest, copy_short, record_short, require_incident, states
 
 # The ids of the draft's config, the boundaries served by them, and tokens to decode: together more than 100 rounds.
 WIRINGS = {"right": (layer_ids("tiny"), (2, 4, 7), 32), "incident": (layer_ids("tiny-embedding"), (0, 2, 4), 24)}
@@ -35,13 +42,17 @@ class _Served:
     records: list[PromptRecord]
     boundaries: tuple[int, ...]
 
+    @property
+    def right(self) -> bool:
+        return self.boundaries == WIRINGS["right"][1]
+
 
 @pytest.fixture(scope="module", params=WIRINGS)
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Served]:
     ids, boundaries, tokens = WIRINGS[request.param]
     pair = rewired(tmp_path_factory.mktemp(request.param), ids, tokens)
     prompts = shortest(pair, PROMPTS)
-    with serving(pair) as engine:
+    with serving(pair, enable_return_hidden_states=True) as engine:
         yield _Served(pair, prompts, engine, decode(engine, prompts, limits_of(pair)), boundaries)
 
 
@@ -71,7 +82,7 @@ def test_rounds_equal_the_reference(served: _Served) -> None:
 def test_there_is_enough_to_compare(served: _Served) -> None:
     counts = [sum(record.histogram[accepted] for record in served.records) for accepted in range(5)]
     assert sum(counts) >= 60
-    if served.boundaries == (0, 2, 4):
+    if not served.right:
         assert all(counts), "every accepted count occurs"
 
 
@@ -151,3 +162,55 @@ def test_one_at_a_time_and_a_known_prefix_change_nothing(served: _Served) -> Non
         assert alone.rounds == (record.rounds or ())[:rounds]
         assert alone.chains == (record.chains or ())[:rounds]
         assert alone.output_ids == record.output_ids[: len(alone.output_ids)]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record_short(tmp_path_factory.mktemp("recorded"))
+
+
+def test_check_says_what_the_wiring_is_worth(served: _Served, recorded: Path, tmp_path: Path) -> None:
+    file = copy_short(recorded, tmp_path, list(served.pair.draft.layers.ids or ()))
+    with lending(served.engine):
+        result = check_shortest(file, 3 if served.right else 7)
+    if not served.right:
+        require_incident(result, [2, 4, 7], [0, 2, 4])
+        return
+    assert str(result.verdict) == "pass"
+    assert states(result) == {
+        "contract": "pass",
+        "target": "pass",
+        "lossless": "pass",
+        "stages": "not_applicable",
+        "proposals": "pass",
+        "likelihood": "not_applicable",
+        "acceptance": "pass",
+    }
+    ids = ",".join(entry.id for entry in result.measurement.run.records)
+    plain = check(prepare(file), prompts=ids)
+    ours, theirs = ({entry.id: entry.histogram for entry in one.measurement.run.records} for one in (result, plain))
+    assert ours == theirs
+
+
+def test_trace_shows_what_the_running_engine_does(served: _Served, recorded: Path, tmp_path: Path) -> None:
+    """The states are those that the reference engine captures; of wrong ones the proposals are not the golden's."""
+    file = copy_short(recorded, tmp_path, list(served.pair.draft.layers.ids or ()))
+    ready = prepare(file, engine="sglang")
+    # The states of a prompt that is known are not computed anew.
+    served.engine.flush_cache()
+    with lending(served.engine):
+        real = trace_run(trace_static(str(file), ready.settings.served_by), ready)
+    plain = trace_run(trace_static(str(file)), prepare(file))
+    wrong = [None if one.first_wrong is None else one.first_wrong.name for one in (real, plain)]
+    assert wrong == [None if served.right else "first proposals"] * 2
+    ours, theirs = ({step.name: step for step in one.steps} for one in (real, plain))
+    assert ours["ids resolved"].value == list(served.pair.draft.layers.ids or ())
+    assert ours["layers to capture"].value == list(served.boundaries)
+    assert ours["verification"].ok
+    for slot in range(3):
+        one, other = ours[f"captured, slot {slot}"].value, theirs[f"captured, slot {slot}"].value
+        assert one["shape"] == other["shape"]
+        assert one["norm"] == pytest.approx(other["norm"], rel=1e-4)
+        assert one["first"] == pytest.approx(other["first"], abs=1e-3)
+    assert ours["fc input"].ok
+    assert ours["first proposals"].value == theirs["first proposals"].value

@@ -16,7 +16,7 @@ from harness.errors import InputError
 from harness.pair.prompts import Prompt
 from suites.sglang.serving import greedy, reference, serving, shorter, shortest
 
-TOKENS = 12
+TOKENS = 8
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +66,7 @@ def test_a_tree_puts_out_the_same() -> None:
 
 
 def test_two_ranks_equal_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = shorter("tiny", 8)
+    pair = shorter("tiny", 6)
     prompts = shortest(pair, 2)
     # Which core each rank has; SGLang would divide the memory's nodes, of which there may be one only.
     monkeypatch.setenv("SGLANG_CPU_OMP_THREADS_BIND", f"0|{(os.cpu_count() or 1) - 1}")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from harness.conformance import forward, known, matrix
-from harness.conformance.asked import Asked, asked_lists
+from harness.conformance.asked import WHOLE_ENGINE, Asked, asked_lists
 from harness.conformance.known import KNOWN, find_known, not_judged
 from harness.conformance.matrix import Facts, ForwardAnswer, build_matrix
 from harness.conformance.setters import Outcome, run_setter
@@ -495,7 +495,32 @@ def test_a_forward_that_ran_is_believed_over_the_setter(tmp_path: Path) -> None:
 
     entry = build_matrix(sources, forwards=failed).classes[0]
     assert (entry.obtained, entry.verdict, entry.reason) == ("ran forward", matrix.AGREES, "the process ended")
-    assert [row.ran for row in entry.rows] == [True] + [False] * (len(entry.rows) - 1)
+    assert [row.obtained for row in entry.rows] == ["ran forward"] + ["setter only"] * (len(entry.rows) - 1)
+
+
+@pytest.mark.parametrize(("received", "verdict"), [((2, 4, 7), matrix.AGREES), ((2, 4, 8), matrix.DIFFERS)])
+def test_what_a_whole_engine_hands_on_is_believed_first(
+    received: tuple[int, ...], verdict: str, tmp_path: Path
+) -> None:
+    def whole(_architecture: str, asked: Any) -> ForwardAnswer:
+        assert {entry.name: entry.ids for entry in asked}[WHOLE_ENGINE] == (1, 3, 6)
+        return ForwardAnswer({WHOLE_ENGINE: Outcome((2, 4, 7))}, whole={WHOLE_ENGINE: Outcome(received)})
+
+    entry = build_matrix(_sources(tmp_path, llama=LLAMA), forwards=whole).classes[0]
+    assert (entry.obtained, entry.verdict) == ("ran end to end", verdict)
+    rows = {row.asked.name: row for row in entry.rows}
+    assert (rows[WHOLE_ENGINE].obtained, rows[WHOLE_ENGINE].outcome) == ("ran end to end", Outcome(received))
+    assert {row.obtained for name, row in rows.items() if name != WHOLE_ENGINE} == {"setter only"}
+
+
+def test_a_forward_that_differs_is_not_hidden_by_a_whole_engine_that_agrees(tmp_path: Path) -> None:
+    def both(_architecture: str, _asked: Any) -> ForwardAnswer:
+        return ForwardAnswer({WHOLE_ENGINE: Outcome((2,))}, whole={WHOLE_ENGINE: Outcome((2, 4, 7))})
+
+    entry = build_matrix(_sources(tmp_path, llama=LLAMA), forwards=both).classes[0]
+    assert entry.verdict == matrix.DIFFERS
+    (row,) = [row for row in entry.rows if row.verdict == matrix.DIFFERS]
+    assert (row.obtained, row.outcome) == ("ran forward", Outcome((2,)))
 
 
 def test_a_class_that_does_not_run_says_why() -> None:
@@ -585,10 +610,11 @@ def test_the_forward_runs_only_for_the_files_that_are_installed(
 ) -> None:
     installed = _folder(tmp_path / "installed", llama=LLAMA)
     monkeypatch.setattr("harness.conformance.sources.find_installed", lambda: installed / "sglang")
-    asked: list[str] = []
+    monkeypatch.setattr("harness.engines.sglang.installed.cpu_environment", dict)
+    asked: list[tuple[str, bool]] = []
 
-    def ran(architecture: str, lists: tuple[Asked, ...]) -> ForwardAnswer:
-        asked.append(architecture)
+    def ran(architecture: str, lists: tuple[Asked, ...], *, whole: bool) -> ForwardAnswer:
+        asked.append((architecture, whole))
         return ForwardAnswer({entry.name: Outcome(None, "it raised") for entry in lists})
 
     monkeypatch.setattr(forward, "run_forwards", ran)
@@ -597,7 +623,24 @@ def test_the_forward_runs_only_for_the_files_that_are_installed(
     assert harness("conformance", "--no-forward").status == 0
     assert asked == []
     assert harness("conformance").status == 1
-    assert asked == ["LlamaForCausalLM"]
+    assert harness("conformance", "--end-to-end").status == 1
+    assert asked == [("LlamaForCausalLM", False), ("LlamaForCausalLM", True)]
+
+
+def test_without_the_platform_for_it_no_class_is_run(
+    tmp_path: Path, harness: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = _folder(tmp_path / "installed", llama=LLAMA)
+    monkeypatch.setattr("harness.conformance.sources.find_installed", lambda: installed / "sglang")
+    monkeypatch.setattr("harness.engines.sglang.installed._CPU_PLATFORM", "no_such_platform")
+    outcome = harness("conformance", "--json")
+    assert outcome.status == 0
+    assert "no class is run: SGLang runs on a CPU only by a platform plugin" in outcome.err
+    assert outcome.json["releases"][0]["obtained"] == {"setter only": 1}
+    for asked in ("--forward", "--end-to-end"):
+        outcome = harness("conformance", asked, "--json")
+        assert outcome.status == 2
+        assert "plugins/sglang-cpu" in outcome.json["error"]["message"]
 
 
 def test_asked_lists_are_what_their_names_say() -> None:

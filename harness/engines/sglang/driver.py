@@ -24,7 +24,9 @@ import threading
 import time
 from typing import IO, Any
 
-__all__: list[str] = []
+__all__ = ["serve"]
+
+_IDLE_SECONDS = 30.0
 
 
 def _main() -> None:
@@ -40,7 +42,7 @@ def _main() -> None:
             engine.shutdown()
             return
         try:
-            results = _serve(engine, request)
+            results = serve(engine, request)
         except Exception as error:  # noqa: BLE001 - told to whoever asked
             _answer(answers, {"failed": f"{type(error).__name__}: {error}"})
         else:
@@ -74,12 +76,22 @@ def _start(arguments: dict[str, Any], answers: IO[str]) -> Any:
     return engine
 
 
-def _serve(engine: Any, request: dict[str, Any]) -> list[dict[str, Any]]:
+def serve(engine: Any, request: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the results of a request, see above."""
     if "flush_cache" in request:
-        engine.flush_cache()
+        _flush_cache(engine)
         return []
     results = engine.generate(**request["generate"])
     return [{key: result[key] for key in ("output_ids", "meta_info")} for result in results]
+
+
+def _flush_cache(engine: Any) -> None:
+    """Empty the cache; a request may run on for a moment after its answer, and SGLang then refuses and says so."""
+    deadline = time.monotonic() + _IDLE_SECONDS
+    while not engine.flush_cache().success:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"SGLang is not idle {_IDLE_SECONDS:g} s after its last answer, so its cache stays full")
+        time.sleep(0.05)
 
 
 def _answer(answers: IO[str], answer: dict[str, Any]) -> None:

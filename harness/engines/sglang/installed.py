@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+from collections.abc import Mapping
+from pathlib import Path
 
 from harness.engines.sglang.watch import FOLDER_VARIABLE
 from harness.errors import InputError
 from harness.pair.pair import Pair
 
-__all__ = ["engine_environment", "require_installed"]
+__all__ = ["cpu_environment", "engine_environment", "require_installed"]
 
 _PLUGINS_GROUP, _PLUGIN = "sglang.srt.plugins", "acceptance-harness"
 _PLUGINS_VARIABLE = "SGLANG_PLUGINS"
@@ -52,16 +54,35 @@ def require_installed(pair: Pair) -> str:
             found=f"no entry point {_PLUGIN!r} in the group {_PLUGINS_GROUP!r}",
             next_step="install acceptance-harness anew in this environment",
         )
-    if pair.settings.engine.device == "cpu" and importlib.util.find_spec(_CPU_PLATFORM) is None:
+    if pair.settings.engine.device == "cpu":
+        _require_cpu_platform(file=pair.file, key="engine.device or --device")
+    return version
+
+
+def _require_cpu_platform(*, file: Path | None = None, key: str | None = None) -> None:
+    if importlib.util.find_spec(_CPU_PLATFORM) is None:
         raise InputError(
             "SGLang runs on a CPU only by a platform plugin, which is not installed",
-            file=pair.file,
-            key="engine.device or --device",
+            file=file,
+            key=key,
             found="cpu",
             expected="cuda, or the package sglang-cpu-platform",
             next_step="pip install ./plugins/sglang-cpu from the harness' repository",
         )
-    return version
+
+
+def cpu_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment in which SGLang runs on a CPU.
+
+    Args:
+        base: What it is added to; the process' own environment where it is `None`.
+
+    Raises:
+        InputError: The platform plugin for it is not installed.
+    """
+    _require_cpu_platform()
+    added: dict[str, str] = importlib.import_module(_CPU_PLATFORM).environment(base)
+    return added
 
 
 def engine_environment(device: str, watch_folder: str) -> dict[str, str]:
@@ -82,9 +103,7 @@ def engine_environment(device: str, watch_folder: str) -> dict[str, str]:
             found=os.environ[pretending[0]],
             next_step="unset it",
         )
-    environment = dict(os.environ)
-    if device == "cpu":
-        environment = importlib.import_module(_CPU_PLATFORM).environment(environment)
+    environment = cpu_environment() if device == "cpu" else dict(os.environ)
     if environment.get(_PLUGINS_VARIABLE):
         # A list of the only plugins that SGLang loads.
         environment[_PLUGINS_VARIABLE] += f",{_PLUGIN}"
