@@ -76,7 +76,7 @@ def texts(folder: Path, template: str, lines: list[dict[str, Any]], thinking: bo
     file.write_text("".join(json.dumps({"id": f"p{number}", **line}) + "\n" for number, line in enumerate(lines)))
     prompts = prompts_of(folder, file, template, thinking)
     decode = AutoTokenizer.from_pretrained(str(folder)).decode
-    return [decode(list(prompt.ids)) for prompt in prompts]
+    return [str(decode(list(prompt.ids))) for prompt in prompts]
 
 
 def test_a_template_writes_every_turn_and_opens_the_answer(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def run_pytest(recorded: Path, pytester: pytest.Pytester) -> Callable[..., Path]
     pairs = pytester.path / "pairs"
     recorded.parent.rename(pairs)
 
-    def run(*arguments: object, wrong: bool = False) -> Path:
+    def run(*arguments: str | Path, wrong: bool = False) -> Path:
         if wrong:
             config, file = pairs / "draft" / "config.json", pairs / "random.pair.toml"
             config.write_text(config.read_text().replace("[-1, 1, 3]", "[-1, 1, 2]"))
