@@ -125,8 +125,8 @@ def test_a_template_that_ignores_thinking_is_told(thinking: bool, tmp_path: Path
 
 def test_one_prompt_that_heeds_thinking_is_enough(tmp_path: Path) -> None:
     template = QWEN.replace("is false", "is false and messages[-1].content == 'go'")
-    lines = [{"text": "hello"}, {"text": "go"}]
-    assert [text.count("</think>") for text in texts(tmp_path, template, lines, thinking=False)] == [0, 1]
+    lines = [{"text": "hello"}, {"text": "go"}, {"text": "hello"}]
+    assert [text.count("</think>") for text in texts(tmp_path, template, lines, thinking=False)] == [0, 1, 0]
 
 
 def test_tools_reach_the_template(tmp_path: Path) -> None:
