@@ -61,13 +61,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register markers and the parts of the plugin: results, what a machine lacks, unused goldens, updates."""
-    from harness.plugin.gpu import Unchecked
+    from harness.plugin.gpu import Unchecked, pair_files_to_serve
     from harness.plugin.orphans import Orphans
     from harness.plugin.session import Results, require_json_writable
     from harness.plugin.update import Updates, require_update_allowed
 
     require_json_writable(config)
     require_update_allowed(config)
+    # Asked before anything is collected: a folder that is not there must not look like one that passes.
+    pair_files_to_serve(config)
     for name, text in _MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {text}")
     results = Results(config)

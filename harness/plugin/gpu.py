@@ -13,11 +13,29 @@ import pytest
 
 from harness.errors import one_line
 
-__all__ = ["Unchecked", "cuda_problem"]
+__all__ = ["Unchecked", "cuda_problem", "pair_files_to_serve"]
 
 # Where Linux shows NVIDIA's devices, whatever torch makes of them.
 _DEVICES = Path("/dev")
 _REQUIRE = "--acceptance-require-gpu"
+_PAIRS = "--acceptance-pairs"
+
+
+def pair_files_to_serve(config: pytest.Config) -> list[Path]:
+    """Return the pair files of the folder that `--acceptance-pairs` names, and of those below it.
+
+    Raises:
+        pytest.UsageError: It names no folder, or one without pair files.
+    """
+    named = config.getoption(_PAIRS)
+    if named is None:
+        return []
+    folder = config.invocation_params.dir / str(named)
+    files = sorted(folder.rglob("*.pair.toml"))
+    if not files:
+        problem = "has no *.pair.toml" if folder.is_dir() else "is no folder"
+        raise pytest.UsageError(f"{_PAIRS}: {folder} {problem}; a folder of pair files was expected")
+    return files
 
 
 def cuda_problem() -> str | None:

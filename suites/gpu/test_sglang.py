@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import itertools
+import json
 import os
 import re
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,15 +20,18 @@ import torch
 
 from harness.check import CheckResult, check, prepare
 from harness.engines.base import Progress
+from harness.engines.sglang.arguments import server_arguments
+from harness.engines.sglang.installed import engine_environment
+from harness.pair.builtin import find_pair
 from harness.pair.pair import Pair, load_pair, load_prompts
+from harness.plugin.gpu import pair_files_to_serve
 from harness.report.text import failure
-from suites.gpu.ways import BUILT_IN, WAYS, arguments_of, pair_files_in, ranks_for
+from suites.gpu.ways import BUILT_IN, WAYS, arguments_of, ranks_for
 
 _CPU_PLATFORM = "sglang_cpu_platform"
 
 
-@pytest.fixture(autouse=True)
-def _engine(device: str) -> None:
+def _require_sglang(device: str) -> None:
     """Skip where SGLang is not installed for the device."""
     try:
         importlib.metadata.version("sglang")
@@ -94,14 +101,7 @@ def _ways(files: list[Path | None]) -> Iterator[Any]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "way" not in metafunc.fixturenames:
         return
-    folder = metafunc.config.getoption("--acceptance-pairs")
-    files: list[Path | None] = [None]
-    if folder is not None:
-        try:
-            files += pair_files_in(metafunc.config.invocation_params.dir / folder)
-        except ValueError as error:
-            raise pytest.UsageError(f"--acceptance-pairs: {error}") from None
-    metafunc.parametrize(("device", "file", "way"), list(_ways(files)))
+    metafunc.parametrize(("device", "file", "way"), list(_ways([None, *pair_files_to_serve(metafunc.config)])))
 
 
 @pytest.mark.sglang
@@ -109,6 +109,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def test_ways_of_serving_change_nothing(
     device: str, file: Path | None, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    _require_sglang(device)
     if file is None:
         pair = _built_in(device)
     else:
@@ -131,3 +132,68 @@ def test_ways_of_serving_change_nothing(
             assert arguments["disable_overlap_schedule"]
     result, log = _served(arguments_of(pair, arguments), _cheapest(pair, device))
     _require_good(result, log, arguments)
+
+
+# Which names `ServerArgs` takes, and what it makes of them before it looks at the machine.
+_TAKEN = """
+import json, sys
+from sglang.srt.plugins import load_plugins
+from sglang.srt.server_args import ServerArgs
+load_plugins()
+taken = []
+for arguments in json.load(sys.stdin):
+    made = ServerArgs(**arguments)
+    taken.append({name: getattr(made, name) for name in arguments})
+sys.stdout.write("TAKEN" + json.dumps(taken))
+"""
+
+
+@pytest.mark.sglang
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_sglang_takes_the_arguments_of_every_way(device: str) -> None:
+    """Those for CUDA are taken without a GPU too: an argument that a release has renamed is seen here."""
+    _require_sglang("cpu")
+    pair = _built_in("cpu").with_engine(device=device)
+    ways = [*WAYS[device].values(), {"tp_size": 2, **BUILT_IN[device][1]}]
+    asked = [server_arguments(arguments_of(pair, way), running=16, tokens=4096) for way in ways]
+    result = subprocess.run(
+        [sys.executable, "-c", _TAKEN],
+        input=json.dumps(asked),
+        env=engine_environment("cpu", ""),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout.partition("TAKEN")[2]) == asked
+
+
+def test_how_many_gpus_a_pair_is_shared_out_over() -> None:
+    """Four heads of queries and two of keys: a third GPU is not used, nor a fifth."""
+    assert [ranks_for(load_pair(find_pair("tiny")), visible) for visible in (0, 1, 2, 3, 4, 8)] == [1, 1, 2, 2, 4, 4]
+
+
+def test_any_two_switches_meet_in_all_four_ways() -> None:
+    switches = sorted(next(iter(WAYS["cuda"].values())))
+    for one, other in itertools.combinations(switches, 2):
+        assert len({(way[one], way[other]) for way in WAYS["cuda"].values()}) == 4
+
+
+def test_pairs_of_a_folder_are_run_in_every_way(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    """Each on CUDA, and marked."""
+    (tmp_path / "below").mkdir()
+    for place in ("one", "below/two"):
+        (tmp_path / f"{place}.pair.toml").write_text("")
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", str(Path(__file__))]
+    result = subprocess.run(
+        [*command, "-m", "gpu", "--acceptance-pairs", str(tmp_path)],
+        cwd=pytestconfig.rootpath,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stdout
+    for name in ("tiny", "one", "two"):
+        for way in (*WAYS["cuda"], "all ranks"):
+            assert f"[cuda-{name}-{way}]" in result.stdout
+    assert "cpu-" not in result.stdout

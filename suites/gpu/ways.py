@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from harness.pair.pair import Pair
 
-__all__ = ["BUILT_IN", "WAYS", "arguments_of", "pair_files_in", "ranks_for"]
+__all__ = ["BUILT_IN", "WAYS", "arguments_of", "ranks_for"]
 
 # The heads of the built-in pair are 32 wide, which not every attention kernel for CUDA knows; Triton's knows all. Its
 # texts in bfloat16 are what production serves in, and float32 not what every kernel of SGLang is made for.
@@ -42,18 +41,6 @@ WAYS: Mapping[str, Mapping[str, Mapping[str, bool]]] = {
 def arguments_of(pair: Pair, changes: Mapping[str, Any]) -> Pair:
     """Return a pair with further engine arguments; its own stay."""
     return pair.with_engine(args={**pair.settings.engine.args, **changes})
-
-
-def pair_files_in(folder: Path) -> list[Path]:
-    """Return the pair files of a folder and the folders below it.
-
-    Raises:
-        ValueError: There are none.
-    """
-    files = sorted(folder.rglob("*.pair.toml"))
-    if not files:
-        raise ValueError(f"no *.pair.toml in {folder}")
-    return files
 
 
 def ranks_for(pair: Pair, visible: int) -> int:

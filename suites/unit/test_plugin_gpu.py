@@ -71,7 +71,7 @@ def test_a_required_gpu_that_is_not_there_is_a_failure(pytester: pytest.Pytester
         *ARGUMENTS, "-m", "gpu", "--acceptance-require-gpu", "--acceptance-json", out, "--junitxml", "junit.xml"
     )
     result.assert_outcomes(errors=2, deselected=1)
-    assert result.ret == pytest.ExitCode.TESTS_FAILED == 1
+    assert int(result.ret) == 1
     reason = f"no CUDA device (torch {torch.__version__})"
     result.stdout.fnmatch_lines(
         ["*= not checked on this machine =*", f"2 tests marked gpu failed by --acceptance-require-gpu: {reason}"]
@@ -204,3 +204,13 @@ def test_a_gpu_that_is_seen_and_does_not_compute(monkeypatch: pytest.MonkeyPatch
     assert problem is not None
     assert problem.startswith("CUDA does not work: ")
     assert os.linesep not in problem
+
+
+@pytest.mark.parametrize("name", ["empty", "nowhere", "file"])
+def test_a_folder_of_pairs_that_is_none_is_told_before_anything_runs(pytester: pytest.Pytester, name: str) -> None:
+    (pytester.path / "empty").mkdir()
+    (pytester.path / "file").write_text("")
+    pytester.makepyfile(TESTS)
+    result = pytester.runpytest_subprocess(*ARGUMENTS, "--acceptance-pairs", name)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: --acceptance-pairs: *{name} *; a folder of pair files was expected"])
