@@ -34,27 +34,29 @@ class ReadBackError(RuntimeError):
 
 
 class _Placed(Tensor):
-    """A tensor that says it lies on the device; `inner` holds its values."""
+    """A tensor that says it lies on the device; `held` holds its values."""
 
-    inner: Tensor
+    held: Tensor
 
     @staticmethod
-    def __new__(cls: type[_Placed], inner: Tensor) -> _Placed:
-        made: _Placed = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-            cls, inner.shape, strides=inner.stride(), dtype=inner.dtype, device=torch.device(DEVICE)
+    def __new__(cls: type[_Placed], held: Tensor) -> _Placed:
+        made: _Placed = Tensor._make_wrapper_subclass(
+            cls, held.shape, strides=held.stride(), dtype=held.dtype, device=torch.device(DEVICE)
         )
-        made.inner = inner
+        made.held = held
         return made
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
-        return f"{self.inner!r} on the stand-in"
+        return f"{self.held!r} on the stand-in"
 
     def tolist(self) -> Any:
         """Return the values as lists; torch itself refuses that for a kind of tensor of one's own."""
         return self.cpu().tolist()
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         raise MixedDevicesError(f"{func}: a tensor of the stand-in is used outside of it")
 
 
@@ -75,27 +77,27 @@ class StandIn(TorchDispatchMode):
     """Inside it, tensors can be made on and moved to `DEVICE`."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._readable = True
         self._values = _WithValues()
 
     def __enter__(self) -> Self:
-        self._values.__enter__()
-        super().__enter__()
+        self._values.__enter__()  # type: ignore[no-untyped-call]
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        super().__exit__(kind, error, trace)
-        self._values.__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        self._values.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
         """Stay in force inside an operation."""
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         try:
             yield
         finally:
-            super().__exit__(None, None, None)
+            super().__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     @contextlib.contextmanager
     def unread(self) -> Iterator[None]:
@@ -150,4 +152,4 @@ def _to_cpu(func: Any, asked: Any, args: tuple[Any, ...]) -> bool:
 
 
 def _unwrapped(values: Any) -> Any:
-    return tree_map(lambda value: value.inner if isinstance(value, _Placed) else value, values)
+    return tree_map(lambda value: value.held if isinstance(value, _Placed) else value, values)
