@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.detectors.base import Context, Finding, State
-from harness.facts.stages import stage_names
+from harness.engines.reference.rounds import Limits
+from harness.facts.stages import POSITIONS, sample_positions, stage_names
 
 __all__ = ["StageDifference", "compare_stages", "detect"]
 
@@ -58,14 +59,16 @@ def compare_stages(context: Context) -> list[StageDifference] | None:
     pairs = _sketches(context)
     if pairs is None:
         return None
-    ours, golden = pairs
+    ours, golden, asked = pairs
     document = context.golden.document
     names = stage_names(document.target.num_layers, len(document.wiring.boundaries), int(document.decode["num_steps"]))
     relative = _relative(ours, golden)
     tolerance = _tolerance(context)
     return [
-        StageDifference(name, float((column > tolerance).mean()), float(np.median(column)))
-        for name, column in zip(names, relative.T, strict=True)
+        StageDifference(name, float((column[known] > tolerance).mean()), float(np.median(column[known])))
+        if known.any()
+        else StageDifference(name, 0.0, 0.0)
+        for name, column, known in zip(names, relative.T, asked.T, strict=True)
     ]
 
 
@@ -89,7 +92,7 @@ def _served(context: Context, slot: int) -> int | None:
     """Return which boundary a slot holds, by the golden's sketches of all boundaries."""
     pairs = _sketches(context)
     assert pairs is not None
-    ours, golden = pairs
+    ours, golden, _ = pairs
     boundaries = context.golden.document.target.num_layers + 1
     column = ours[:, boundaries + slot]
     typical = [
@@ -99,18 +102,38 @@ def _served(context: Context, slot: int) -> int | None:
     return best if typical[best] <= _tolerance(context) else None
 
 
-def _sketches(context: Context) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """Return the run's and the golden's sketches, each [positions, stages, WIDTH], without those never taken."""
+def _sketches(context: Context) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]] | None:
+    """Return the run's and the golden's sketches, each [positions, stages, WIDTH], without those never taken.
+
+    Also bool [positions, stages]: whether a stage means anything there, see `_asked`.
+    """
     rows = [
-        (record.sketches, tensors.sketches)
+        (record.sketches, tensors.sketches, _asked(context, len(tensors.text), tensors.sketches.shape[1]))
         for record, _, tensors in context.pairs()
         if record.sketches is not None and tensors.sketches is not None
     ]
-    if not rows or any(ours.shape != golden.shape for ours, golden in rows):
+    if not rows or any(ours.shape != golden.shape for ours, golden, _ in rows):
         return None
-    ours, golden = (np.concatenate(side).astype(np.float64) for side in zip(*rows, strict=True))
+    ours, golden, asked = (np.concatenate(side) for side in zip(*rows, strict=True))
     known = ~np.isnan(golden).any(axis=(1, 2))
-    return (ours[known], golden[known]) if known.any() else None
+    if not known.any():
+        return None
+    return ours[known].astype(np.float64), golden[known].astype(np.float64), asked[known].astype(np.bool_)
+
+
+def _asked(context: Context, length: int, stages: int) -> NDArray[np.bool_]:
+    """Return, for each sampled position of a text and each stage, whether the text says what went into it.
+
+    Near the end of a text that EOS ended, the later steps' inputs would be tokens past the end: what stands there is
+    padding, which differs with the prompts that ran together.
+    """
+    decode = context.golden.document.decode
+    steps = int(decode["num_steps"])
+    starts = Limits(int(decode["max_new_tokens"]), steps, eos_ids=()).starts(range(length))
+    asked = np.ones((POSITIONS, stages), dtype=np.bool_)
+    for row, position in enumerate(sample_positions(max(1, starts))):
+        asked[row, stages - steps :] = position + np.arange(steps) < length
+    return asked
 
 
 def _relative(ours: NDArray[np.float64], golden: NDArray[np.float64]) -> NDArray[np.float64]:

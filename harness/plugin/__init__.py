@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 _MARKERS = {
-    "gpu": "needs CUDA; skipped with the reason where there is none",
+    "gpu": "needs CUDA; skipped with the reason where it does not work",
     "sglang": "runs the real SGLang package",
     "slow": "takes more than some seconds",
     "bench": "measures speed",
@@ -50,22 +50,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="why --acceptance-update replaces goldens; they keep it, and need it where there is one already",
     )
     group.addoption(
-        "--acceptance-require-gpu", action="store_true", help="fail tests marked gpu where there is no CUDA"
+        "--acceptance-require-gpu", action="store_true", help="fail tests marked gpu where CUDA does not work"
+    )
+    group.addoption(
+        "--acceptance-pairs",
+        metavar="DIR",
+        help="folder of pair files that the project's gpu suite runs on the real SGLang, in every way of serving",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register markers, the run's collector of results, what looks for unused goldens, and what updates them."""
+    """Register markers and the parts of the plugin: results, what a machine lacks, unused goldens, updates."""
+    from harness.plugin.gpu import Unchecked, pair_files_to_serve
     from harness.plugin.orphans import Orphans
     from harness.plugin.session import Results, require_json_writable
     from harness.plugin.update import Updates, require_update_allowed
 
     require_json_writable(config)
     require_update_allowed(config)
+    # Asked before anything is collected: a folder that is not there must not look like one that passes.
+    pair_files_to_serve(config)
     for name, text in _MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {text}")
     results = Results(config)
     config.pluginmanager.register(results, "acceptance-results")
+    config.pluginmanager.register(Unchecked(config, results.body), "acceptance-unchecked")
     config.pluginmanager.register(Orphans(config, results.body), "acceptance-orphans")
     if config.getoption("--acceptance-update"):
         config.pluginmanager.register(Updates(config, results.body), Updates.name)
@@ -83,18 +92,6 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> PairFile |
     from harness.plugin.items import PairFile
 
     return PairFile.from_parent(parent, path=file_path)
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs CUDA where there is none, or fail it where that was asked for."""
-    if item.get_closest_marker("gpu") is None:
-        return
-    import torch
-
-    if not torch.cuda.is_available():
-        if item.config.getoption("--acceptance-require-gpu"):
-            pytest.fail("no CUDA device, and --acceptance-require-gpu was given", pytrace=False)
-        pytest.skip("no CUDA device")
 
 
 @pytest.fixture(scope="session")

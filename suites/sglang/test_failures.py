@@ -86,8 +86,8 @@ def test_the_deadline_of_the_start_passes(monkeypatch: pytest.MonkeyPatch) -> No
     arguments = server_arguments(pair, running=1, tokens=4096)
     started = _started(monkeypatch)
     begun = time.monotonic()
-    with pytest.raises(EngineError, match="no sign of life for 3 seconds at its start"):  # noqa: SIM117
-        with running_engine(pair, arguments, Patience(start=3.0)):
+    with pytest.raises(EngineError, match="had not finished its start after 3 seconds"):  # noqa: SIM117
+        with running_engine(pair, arguments, Patience(whole_start=3.0)):
             pytest.fail("it cannot be ready by now")
     assert time.monotonic() - begun < 15
     assert _gone(started[0].pid)

@@ -42,6 +42,12 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _load(lines: int) -> None:
+    for line in range(lines):
+        time.sleep(0.25)
+        _log(f"Loading safetensors checkpoint shards: {line}")
+
+
 def _main() -> None:
     # The rest of the tree: SGLang's schedulers ignore the terminal's signals too.
     child = subprocess.Popen(
@@ -52,6 +58,8 @@ def _main() -> None:
     faults: dict[str, Any] = {
         "dies at the start": _die,
         "hangs at the start": _forever,
+        "loads slowly": lambda: _load(6),
+        "loads for ever": lambda: _load(1_000),
         "refuses": _refuse,
         "prints garbage": lambda: _say("Loading weights…"),
         "answers a list": lambda: _say("[1, 2]"),

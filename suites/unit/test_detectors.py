@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from harness.baseline.schema import Noise
-from harness.check import CheckResult, check, measure, prepare
+from harness.baseline.store import load_golden
+from harness.check import CheckResult, check, golden_in_use, measure, prepare
 from harness.detectors import Context, acceptance
 from harness.detectors.proposals import explained_by_rounding, noise_share
 from harness.errors import InputError
@@ -39,6 +40,18 @@ def test_an_untouched_pair_passes_everywhere(recorded: Path) -> None:
     assert states.pop("lossless") == "not_applicable"
     assert set(states.values()) == {"pass"}
     assert result.drop == {"estimate": 0.0, "low": 0.0, "high": 0.0, "standard_error": 0.0}
+
+
+def test_what_stands_past_the_end_of_a_text_is_not_compared() -> None:
+    """The last steps before an EOS would read what stands there: padding, which differs with the prompts beside it."""
+    pair = prepare("tiny")
+    golden = load_golden(golden_in_use(pair))
+    whole = pair.settings.decode.max_new_tokens + pair.settings.decode.num_steps
+    ended = [prompt.id for prompt in golden.document.prompts if prompt.output < whole]
+    assert len(ended) > 3
+    for prompts in (*ended[:3], ",".join(ended[:3])):
+        finding = check(pair, prompts=prompts).findings["stages"]
+        assert str(finding.state) == "pass", finding.message
 
 
 def _flip_mask(tensors: dict[str, Tensor]) -> None:

@@ -164,19 +164,6 @@ def test_workers_share_one_measurement(pairs: Path, pytester: pytest.Pytester) -
     assert pair["verdict"] == "pass"
 
 
-def test_gpu_tests_are_skipped_counted_and_can_be_required(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    pytester.makepyfile("import pytest\n@pytest.mark.gpu\ndef test_cuda():\n    assert True\n")
-    result = pytester.runpytest_inprocess(*ARGUMENTS)
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["*= not checked =*", "1 tests need CUDA and were skipped"])
-    pytester.runpytest_inprocess(*ARGUMENTS, "--acceptance-require-gpu").assert_outcomes(errors=1)
-
-
 def test_naming_the_plugin_in_a_conftest_does_no_harm(pairs: Path, pytester: pytest.Pytester) -> None:
     pytester.makeconftest('pytest_plugins = ["harness.plugin"]')
     pytester.runpytest_subprocess(*ARGUMENTS, pairs).assert_outcomes(passed=6, skipped=1)

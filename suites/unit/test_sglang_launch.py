@@ -103,6 +103,23 @@ def test_it_hangs_at_the_start(tmp_path: Path) -> None:
     assert _soon(lambda: not _lives(_child(tmp_path)))
 
 
+def test_a_line_of_its_log_is_a_sign_of_life(tmp_path: Path) -> None:
+    """A start of a second and a half, with patience for one second: a large checkpoint takes long to load."""
+    begun = time.monotonic()
+    with _launched(tmp_path, "loads slowly", Patience(start=1.0)) as engine:
+        assert time.monotonic() - begun > 1.4
+        assert engine.generate(input_ids=[5])[0]["output_ids"] == [5]
+
+
+def test_a_start_has_an_end_whatever_it_says(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    with pytest.raises(EngineError, match="had not finished its start after 2 seconds"):  # noqa: SIM117
+        with _launched(tmp_path, "loads for ever", Patience(start=1.0, whole_start=2.0)):
+            pytest.fail("it never was ready")
+    assert 1.9 < time.monotonic() - begun < 10
+    assert _soon(lambda: not _lives(_child(tmp_path)))
+
+
 @pytest.mark.parametrize(
     ("fault", "told"),
     [

@@ -30,15 +30,17 @@ _FAREWELL = 15.0
 
 @dataclass(frozen=True)
 class Patience:
-    """How long the engine may give no sign of life.
+    """How long the engine may give no sign of life: no answer, no verify round and no further line in its log.
 
     Attributes:
-        start: Seconds from its start until it is ready.
-        silence: Seconds of a request without an answer and without a verify round.
+        start: Seconds of silence until it is ready; loading and compiling are told in its log.
+        silence: Seconds of silence at a request.
+        whole_start: Seconds from its start until it is ready, however much it says meanwhile.
     """
 
     start: float = 600.0
     silence: float = 300.0
+    whole_start: float = 3600.0
 
 
 @contextlib.contextmanager
@@ -120,7 +122,7 @@ class RunningEngine:
     def start(self, arguments: Mapping[str, Any]) -> None:
         """Hand over the arguments and wait until the engine is ready; see `launched`."""
         self._send(arguments)
-        answer = self._receive(self._patience.start, "start", renewed=False)
+        answer = self._receive(self._patience.start, "start", most=self._patience.whole_start)
         if "refused" in answer:
             raise InputError(
                 "SGLang does not take these arguments",
@@ -178,7 +180,7 @@ class RunningEngine:
 
     def _ask(self, request: Mapping[str, Any]) -> list[dict[str, Any]]:
         self._send(request)
-        answer = self._receive(self._patience.silence, "request", renewed=True)
+        answer = self._receive(self._patience.silence, "request")
         if "failed" in answer:
             self._fail(f"refused a request: {answer['failed']}")
         results = answer.get("results")
@@ -194,18 +196,24 @@ class RunningEngine:
         except OSError:
             self._fail_dead()
 
-    def _receive(self, patience: float, what: str, *, renewed: bool) -> dict[str, Any]:
-        """Return the next answer; where `renewed`, every round that the hooks write begins the patience anew."""
-        deadline = time.monotonic() + patience
+    def _receive(self, patience: float, what: str, *, most: float = float("inf")) -> dict[str, Any]:
+        """Return the next answer, within `most` seconds; whatever is written meanwhile begins the patience anew."""
+        begun = time.monotonic()
+        deadline = begun + patience
         written = self._written()
         while b"\n" not in self._buffer:
-            if not self._read(min(_SLICE, deadline - time.monotonic())):
+            # Never of no length at all: that would look as if nothing could come any more.
+            if not self._read(max(1e-3, min(_SLICE, min(deadline, begun + most) - time.monotonic()))):
                 self._fail_dead()
             now_written = self._written()
-            if renewed and now_written != written:
+            if now_written != written:
                 written, deadline = now_written, time.monotonic() + patience
-            if time.monotonic() > deadline and b"\n" not in self._buffer:
+            if b"\n" in self._buffer:
+                break
+            if time.monotonic() > deadline:
                 self._fail(f"gave no sign of life for {patience:g} seconds at its {what}")
+            if time.monotonic() > begun + most:
+                self._fail(f"had not finished its {what} after {most:g} seconds")
         line, self._buffer = self._buffer.split(b"\n", 1)
         try:
             answer = json.loads(line)
@@ -226,7 +234,8 @@ class RunningEngine:
         return bool(data)
 
     def _written(self) -> int:
-        return sum(file.stat().st_size for file in self.watch.glob("*.jsonl"))
+        """Return the bytes of the log and of what the hooks have written."""
+        return sum(file.stat().st_size for file in (self.log, *self.watch.glob("*.jsonl")))
 
     def _fail_dead(self) -> NoReturn:
         self._fail("died", status=self._kill())

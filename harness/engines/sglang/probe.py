@@ -41,7 +41,9 @@ class SglangProber:
         """
         require_installed(pair)
         tokens = cache_tokens([prompt], limits_of(pair))
-        arguments = server_arguments(pair, running=1, tokens=tokens) | {"enable_return_hidden_states": True}
+        # Without CUDA graphs: a graph replays kernels, and never calls the draft that the hooks look at.
+        looking = {"enable_return_hidden_states": True, "disable_cuda_graph": True}
+        arguments = server_arguments(pair, running=1, tokens=tokens) | looking
         with running_engine(pair, arguments, self._patience) as engine:
             capture = read_capture(engine.watch)
             with engine.writing_states():
