@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from harness.engines.reference.engine import ReferenceEngine
 from harness.pair.pair import Pair, load_prompts
 from harness.record import histogram_of
 
-__all__ = ["Faulty", "Told", "serving", "told_by"]
+__all__ = ["Faulty", "QuietServer", "Told", "serving", "told_by"]
 
 
 @dataclass
@@ -103,13 +104,22 @@ def told_by(pair: Pair, *, extra: int = 16) -> Told:
     )
 
 
+class QuietServer(ThreadingHTTPServer):
+    """A server whose clients may go away."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
 @contextlib.contextmanager
 def serving(told: Told, fault: str = "none", *, chunk: int = 1, incremental: bool = False) -> Iterator[Faulty]:
     """Run a server with a fault on a free port until the block is left."""
     state = Faulty(told, fault, chunk, incremental)
     handler = type("Handler", (_Handler,), {"state": state})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
+    server = QuietServer(("127.0.0.1", 0), handler)
     state.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
@@ -269,9 +279,9 @@ class _Handler(BaseHTTPRequestHandler):
             correct += 1
         elif fault == "another histogram than the chunks":
             # Every sum holds: of two rounds that accepted as many, one accepts one less and one accepts one more.
-            value = next(value for value in range(1, steps) if histogram[value] >= 2)
-            for index, change in ((value, -2), (value - 1, 1), (value + 1, 1)):
-                histogram[index] += change
+            value = next((value for value in range(1, steps) if histogram[value] >= 2), None)
+            for change, number in () if value is None else ((0, -2), (-1, 1), (1, 1)):
+                histogram[(value or 0) + change] += number
         counters = {
             "spec_verify_ct": len(rounds),
             "spec_num_correct_drafts": correct,

@@ -74,7 +74,8 @@ class _Healthy:
 
 @pytest.fixture(scope="module", params=[None, 2, 5], ids=["no end", "ends at 2", "ends at 5"])
 def healthy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> _Healthy:
-    file = write_pair(tmp_path_factory.mktemp("healthy"), eos=request.param, draft=SERVABLE)
+    # Rounds of every length, which nothing but a check holds against what SGLang can serve.
+    file = write_pair(tmp_path_factory.mktemp("healthy"), eos=request.param)
     expected = measure(prepare(file, engine="reference:sequential")).run.records
     assert any(record.eos_round for record in expected) == (request.param is not None)
     return _Healthy(file, told_by(prepare(file)), expected)

@@ -39,7 +39,6 @@ class Sums:
 
     def since(self, before: Sums) -> Sums:
         """Return what was counted since an earlier reading."""
-        earlier = before.reached or (0,) * len(self.reached)
         return Sums(
             self.requests - before.requests,
             self.generated - before.generated,
@@ -47,7 +46,7 @@ class Sums:
             self.drafts - before.drafts,
             self.proposed - before.proposed,
             self.accepted - before.accepted,
-            tuple(now - then for now, then in zip(self.reached, earlier, strict=True)),
+            tuple(now - then for now, then in zip(self.reached, before.reached, strict=True)),
         )
 
     def histogram(self) -> tuple[int, ...]:

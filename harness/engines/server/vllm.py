@@ -40,8 +40,8 @@ def measure_sums(
     before = client.run(_read(client))
     if before.running:
         client.fail(_METRICS, f"{before.running} requests of other clients run", _ALONE)
-    if before.reached:
-        _require_length(client, before, limits.num_steps)
+    # A server that speculates has them from its start.
+    _require_length(client, before, limits.num_steps)
     progress.begin(f"completions by vLLM {info.version}", len(prompts))
 
     async def complete(prompt: Prompt) -> int:
@@ -49,15 +49,6 @@ def measure_sums(
 
     generated = client.each(complete, prompts, progress)
     after = client.run(_settled(client, before.requests + len(prompts)))
-    if not after.reached:
-        raise InputError(
-            "the server runs without speculation",
-            file=client.endpoint,
-            key="vllm:spec_decode_num_drafts in /metrics",
-            found="nothing",
-            expected="vLLM with --speculative-config of method eagle3",
-        )
-    _require_length(client, after, limits.num_steps)
     added = after.since(before)
     for what, found, sent in (
         ("requests", added.requests, len(prompts)),
@@ -118,6 +109,14 @@ async def _complete(client: Client, info: VllmInfo, prompt: Prompt, limits: Limi
 
 
 def _require_length(client: Client, sums: Sums, num_steps: int) -> None:
+    if not sums.reached:
+        raise InputError(
+            "the server runs without speculation",
+            file=client.endpoint,
+            key="vllm:spec_decode_num_accepted_tokens_per_pos in /metrics",
+            found="nothing",
+            expected="vLLM with a --speculative-config of method eagle3",
+        )
     if len(sums.reached) != num_steps:
         raise InputError(
             "the server proposes chains of another length",
