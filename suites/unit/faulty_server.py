@@ -253,7 +253,7 @@ class _Handler(BaseHTTPRequestHandler):
                 text = (*text[:2], len(state.bodies) % 5, *text[3:])
         if fault == "puts out tokens past the vocabulary":
             text = (*text[:2], 10**6, *text[3:])
-        events = []
+        events: list[dict[str, Any]] = []
         for before, end in zip([0, *ends], ends, strict=False):
             meta: dict[str, Any] = {"finish_reason": None, "completion_tokens": end, "num_retractions": 0}
             events.append({"output_ids": list(text[before if state.incremental else 0 : end]), "meta_info": meta})
