@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import socket
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sglang_cpu_platform
 
 from harness.engines.reference.loaded import limits_of
 from harness.engines.sglang.arguments import server_arguments
@@ -73,7 +73,7 @@ def http_server(pair: Pair, folder: Path, **changes: Any) -> Iterator[Served]:
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "sglang.launch_server", *flags(arguments)],
-            env=sglang_cpu_platform.environment(dict(os.environ)),
+            env=importlib.import_module("sglang_cpu_platform").environment(dict(os.environ)),
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,

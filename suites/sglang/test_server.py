@@ -18,10 +18,9 @@ from harness.cli.app import main
 from harness.engines.base import Progress
 from harness.engines.reference.loaded import limits_of
 from harness.engines.registry import find_engine
-from harness.engines.server import decoding
 from harness.engines.server.client import Client
 from harness.engines.server.decoding import Known, Measured, decode
-from harness.engines.server.info import SglangInfo, read_info
+from harness.engines.server.info import SENT, SglangInfo, read_info
 from harness.errors import EngineError, InputError
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
@@ -111,7 +110,7 @@ def test_check_counts_as_the_reference_does(serving: _Serving, capsys: pytest.Ca
 @pytest.mark.parametrize("interval", [1, 8])
 def test_an_end_of_text_within(serving: _Serving, interval: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A token of the text is taken for its end: rounds in order, and rounds whose chunks hold several."""
-    monkeypatch.setattr(decoding, "SENT", decoding.SENT | {"stream_interval": interval})
+    monkeypatch.setattr("harness.engines.server.decoding.SENT", SENT | {"stream_interval": interval})
     ends = serving.expected[0].output_ids[5]
     pair = replace(serving.pair, target=replace(serving.pair.target, eos_ids=(ends,)))
     expected = _reference(pair, serving.prompts)
