@@ -15,15 +15,16 @@ prompts, and carries the standard error of one, prompts as clusters.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from harness.record import PromptRecord
+from harness.record import PromptRecord, Run
 from harness.statistics import ratio
 
 __all__ = [
     "Acceptance",
     "PromptCounts",
+    "acceptance_of",
     "broken_counts",
     "columns",
     "counts_of",
@@ -221,6 +222,17 @@ def measure_acceptance(counts: Iterable[PromptCounts]) -> Acceptance:
         prompts=len(prompts),
         errors={name: None if value is None else value.standard_error for name, value in ratios.items()},
     )
+
+
+def acceptance_of(run: Run) -> Acceptance:
+    """Return the acceptance over a run's prompts: from their own counts, or from the sums where those are all there is.
+
+    Sums carry no standard error: how far prompts differ is not in them.
+    """
+    if run.aggregate is None:
+        return measure_acceptance(counts_of(record) for record in run.records)
+    whole = measure_acceptance([PromptCounts("", run.aggregate)])
+    return replace(whole, prompts=len(run.records), errors=dict.fromkeys(whole.errors))
 
 
 def loop_share(ids: Sequence[int], width: int = 8) -> float:

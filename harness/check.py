@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from harness.acceptance import Acceptance, counts_of, loop_share, measure_acceptance
+from harness.acceptance import Acceptance, acceptance_of, counts_of, loop_share, measure_acceptance
 from harness.attribution import Attribution, attribute
 from harness.baseline.comparable import require_comparable
 from harness.baseline.store import Golden, find_golden, load_golden
@@ -18,7 +18,7 @@ from harness.baseline.verify import changed_files
 from harness.detectors import DETECTORS, Context, Finding, State, run_detectors
 from harness.detectors.contract import unservable
 from harness.engines.base import Progress
-from harness.engines.registry import find_engine, serving_convention, split_engine
+from harness.engines.registry import as_served, find_engine, split_engine
 from harness.errors import InputError
 from harness.gate import exit_code, verdict
 from harness.pair.pair import Pair, load_pair, load_prompts
@@ -48,10 +48,12 @@ class Measurement:
     @property
     def acceptance(self) -> Acceptance:
         """Acceptance over all prompts."""
-        return measure_acceptance(counts_of(record) for record in self.run.records)
+        return acceptance_of(self.run)
 
     def by_category(self) -> dict[str, Acceptance]:
-        """Return the acceptance of each category of prompts."""
+        """Return the acceptance of each category of prompts; none where only sums over all are known."""
+        if self.run.aggregate is not None:
+            return {}
         categories = sorted({record.category for record in self.run.records})
         return {
             name: measure_acceptance(counts_of(record) for record in self.run.records if record.category == name)
@@ -68,6 +70,9 @@ class Measurement:
             "categories": {name: value.to_dict() for name, value in self.by_category().items()},
             "loops": looping(self.run.records),
             "prompts": [_prompt_row(record) for record in self.run.records],
+            **({"aggregate": list(self.run.aggregate)} if self.run.aggregate is not None else {}),
+            **({"server": dict(self.run.served)} if self.run.served else {}),
+            **({"notes": list(self.run.notes)} if self.run.notes else {}),
             "seconds": round(self.seconds, 3),
         }
 
@@ -158,11 +163,23 @@ def prepare(
     dtype: str | None = None,
     device: str | None = None,
     num_steps: int | None = None,
+    endpoint: str | None = None,
+    plain_endpoint: str | None = None,
 ) -> Pair:
     """Read a pair and apply the command line's choices.
 
+    Args:
+        name: Path of a pair file, or the name of a built-in pair.
+        engine: Its engine, for the pair file's.
+        dtype: What to compute in.
+        device: Where.
+        num_steps: Chain length.
+        endpoint: The address of a running server, which is then the engine.
+        plain_endpoint: That of a server without speculation, which then judges the output.
+
     Raises:
         InputError: The pair or a choice cannot be used.
+        EngineError: A server fails.
     """
     pair = load_pair(name)
     if num_steps is not None:
@@ -173,10 +190,42 @@ def prepare(
         split_engine(pair.settings.engine.name, file=pair.file, key="engine.name")
     else:
         split_engine(engine, key="--engine")
-    changes = {"name": engine, "dtype": dtype, "device": device}
-    pair = pair.with_engine(**{key: value for key, value in changes.items() if value is not None})
-    served_by = serving_convention(pair)
-    return pair if served_by is None else pair.served_as(served_by)
+    asked = {key: value for key, value in {"dtype": dtype, "device": device}.items() if value is not None}
+    # What a pair file says of device and dtype is said of its own engine.
+    stated = set(asked)
+    if pair.settings.engine.name == "server":
+        stated |= {"dtype", "device"} & pair.settings.engine.model_fields_set
+    pair = pair.with_engine(**asked, **_engine(pair, engine, endpoint, plain_endpoint))
+    return as_served(pair, stated)
+
+
+def _engine(pair: Pair, engine: str | None, endpoint: str | None, plain_endpoint: str | None) -> dict[str, str]:
+    """Return the engine and its addresses as far as they were chosen: an address names the engine.
+
+    Raises:
+        InputError: An address was given to another engine, or none to a server.
+    """
+    chosen = {"name": engine, "endpoint": endpoint, "plain_endpoint": plain_endpoint}
+    if endpoint is not None and engine is None:
+        chosen["name"] = "server"
+    name = chosen["name"] or pair.settings.engine.name
+    for option, value in (("--endpoint", endpoint), ("--plain-endpoint", plain_endpoint)):
+        if value is not None and name != "server":
+            raise InputError(
+                "this engine asks no server",
+                key=option,
+                found=f"{value}, and the engine {name}",
+                expected="the engine server, or no such option",
+            )
+    if name == "server" and not (pair.settings.engine.endpoint if endpoint is None else endpoint):
+        raise InputError(
+            "the engine server needs the address of one",
+            file=pair.file,
+            key="engine.endpoint or --endpoint",
+            found="none",
+            expected="http://host:port",
+        )
+    return {key: value for key, value in chosen.items() if value is not None}
 
 
 def measure(pair: Pair, *, prompts: str | None = None, progress: Progress = _SILENT) -> Measurement:
@@ -265,7 +314,7 @@ def require_finite(pair: Pair, records: Sequence[PromptRecord]) -> None:
 
 def _notes(context: Context) -> tuple[str, ...]:
     """Tell what the comparison crosses and what has changed since the golden was recorded."""
-    notes = []
+    notes = list(context.run.notes)
     if not context.same_class:
         notes.append(
             f"the golden was recorded on {context.golden.device_class}, this run is {context.run.device_class}: "

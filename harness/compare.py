@@ -102,7 +102,19 @@ class Comparison:
 
 
 def side_of(measurement: Measurement) -> Side:
-    """Return a measurement as a side."""
+    """Return a measurement as a side.
+
+    Raises:
+        InputError: Only sums over all prompts are known.
+    """
+    if measurement.run.aggregate is not None:
+        raise InputError(
+            "an engine that knows only sums over all prompts cannot be compared prompt by prompt",
+            key="--endpoint-a or --endpoint-b",
+            found=measurement.run.engine,
+            expected="an engine that counts each prompt's rounds",
+            next_step="harness check judges it by the floor",
+        )
     records = measurement.run.records
     return Side(
         f"{measurement.pair.name} ({measurement.run.engine} {measurement.run.device} {measurement.run.dtype})",

@@ -96,6 +96,10 @@ class Run:
         records: One record a prompt.
         versions: Library versions.
         seconds: Wall-clock time of the engine, loading included.
+        aggregate: Rounds by accepted count over all prompts together, k+1 entries, where the engine knows no prompt's
+            own; the records then count nothing.
+        served: What a server says of itself: endpoint, version, model, settings of its speculation.
+        notes: What is worth telling of how it was measured, and decides nothing.
     """
 
     engine: str
@@ -105,6 +109,9 @@ class Run:
     records: tuple[PromptRecord, ...]
     versions: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    aggregate: tuple[int, ...] | None = None
+    served: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def device_class(self) -> str:

@@ -57,7 +57,18 @@ EngineOption = Annotated[
         "--engine",
         help="reference (the same as reference:replay: one target forward over the known text), "
         "reference:sequential (real verify rounds, one prompt at a time), reference:batched (rounds of many prompts "
-        "together); sglang (the installed SGLang itself). Default: the pair file's.",
+        "together); sglang (the installed SGLang itself); server (a running one, see --endpoint). "
+        "Default: the pair file's.",
+    ),
+]
+EndpointOption = Annotated[
+    str | None,
+    typer.Option(
+        "--endpoint",
+        metavar="URL",
+        help="Measure the running SGLang or vLLM server at this address, http://host:port; its API key is taken from "
+        "HARNESS_API_KEY. Default: the pair file's.",
+        show_default=False,
     ),
 ]
 DtypeOption = Annotated[
@@ -91,6 +102,7 @@ def _root(
 def measure(
     pair: PairArgument,
     engine: EngineOption = None,
+    endpoint: EndpointOption = None,
     k: StepsOption = None,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
@@ -102,7 +114,7 @@ def measure(
     from harness import check as checks
     from harness.report.text import measurement_report
 
-    ready = checks.prepare(pair, engine=engine, dtype=dtype, device=device, num_steps=k)
+    ready = checks.prepare(pair, engine=engine, dtype=dtype, device=device, num_steps=k, endpoint=endpoint)
     with output.progress(quiet=json) as progress:
         result = checks.measure(ready, prompts=prompts, progress=progress)
     if json:
@@ -115,6 +127,17 @@ def measure(
 def check(
     pair: PairArgument,
     engine: EngineOption = None,
+    endpoint: EndpointOption = None,
+    plain_endpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--plain-endpoint",
+            metavar="URL",
+            help="An SGLang server of the same target without speculation, which judges what the other put out; its "
+            "API key is taken from HARNESS_PLAIN_API_KEY. Default: the pair file's, else the server itself judges.",
+            show_default=False,
+        ),
+    ] = None,
     k: StepsOption = None,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
@@ -126,7 +149,15 @@ def check(
     from harness import check as checks
     from harness.report.text import check_report
 
-    ready = checks.prepare(pair, engine=engine, dtype=dtype, device=device, num_steps=k)
+    ready = checks.prepare(
+        pair,
+        engine=engine,
+        dtype=dtype,
+        device=device,
+        num_steps=k,
+        endpoint=endpoint,
+        plain_endpoint=plain_endpoint,
+    )
     with output.progress(quiet=json) as progress:
         result = checks.check(ready, prompts=prompts, progress=progress)
     if json:
@@ -142,6 +173,8 @@ def compare(
     b: Annotated[str, typer.Argument(metavar="B", help="Another; may be the same pair with another engine.")],
     engine_a: Annotated[str | None, typer.Option("--engine-a", help="Engine for A.")] = None,
     engine_b: Annotated[str | None, typer.Option("--engine-b", help="Engine for B.")] = None,
+    endpoint_a: Annotated[str | None, typer.Option("--endpoint-a", metavar="URL", help="Running server for A.")] = None,
+    endpoint_b: Annotated[str | None, typer.Option("--endpoint-b", metavar="URL", help="Running server for B.")] = None,
     dtype_a: Annotated[str | None, typer.Option("--dtype-a", help="dtype for A.")] = None,
     dtype_b: Annotated[str | None, typer.Option("--dtype-b", help="dtype for B.")] = None,
     prompts: PromptsOption = None,
@@ -155,8 +188,8 @@ def compare(
     from harness.report.comparison import comparison_report
 
     with output.progress(quiet=json) as progress:
-        first = _side(a, engine_a, dtype_a, prompts, progress)
-        second = _side(b, engine_b, dtype_b, prompts, progress)
+        first = _side(a, engine_a, endpoint_a, dtype_a, prompts, progress)
+        second = _side(b, engine_b, endpoint_b, dtype_b, prompts, progress)
     result = comparing.compare(first, second, margin=margin, alpha=alpha)
     if json:
         output.print_json(result.to_dict())
@@ -165,13 +198,15 @@ def compare(
     raise typer.Exit(result.exit_code)
 
 
-def _side(name: str, engine: str | None, dtype: str | None, prompts: str | None, progress: Progress) -> Side:
+def _side(
+    name: str, engine: str | None, endpoint: str | None, dtype: str | None, prompts: str | None, progress: Progress
+) -> Side:
     from harness import check as checks
     from harness import compare as comparing
 
     if name.endswith(".json"):
         return comparing.read_result(Path(name))
-    pair = checks.prepare(name, engine=engine, dtype=dtype)
+    pair = checks.prepare(name, engine=engine, endpoint=endpoint, dtype=dtype)
     return comparing.side_of(checks.measure(pair, prompts=prompts, progress=progress))
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.acceptance import PromptCounts, columns, counts_of, figures
+from harness.acceptance import PromptCounts, acceptance_of, columns, counts_of, figures
 from harness.baseline.store import Golden
 from harness.detectors.base import Context, Finding, State
 from harness.pair.pair import Pair
-from harness.statistics import Interval, paired_drop, prompts_needed, prompts_to_clear, subset_rate
+from harness.statistics import Interval, paired_drop, prompts_needed, prompts_to_clear, rate_interval, subset_rate
 
 __all__ = ["Judgement", "detect", "effective_floor", "judge_counts", "judge_drop", "judge_floor"]
 
@@ -88,7 +88,12 @@ _RATE = figures(1)["rate"]
 
 
 def detect(context: Context) -> Finding:
-    """Judge the drop of the acceptance rate against the margin, and the rate against the floor."""
+    """Judge the drop of the acceptance rate against the margin, and the rate against the floor.
+
+    Of an engine that knows sums only the floor alone is judged.
+    """
+    if context.run.aggregate is not None:
+        return _detect_sums(context)
     now = [counts_of(record) for record in context.run.records]
     golden = [prompt.counts() for _, prompt, _ in context.pairs()]
     document, gate, floor = (
@@ -123,6 +128,34 @@ def detect(context: Context) -> Finding:
     stale = drop.high < 0 and drop.estimate < -gate.margin
     notes = (f"acceptance has risen by {-drop.estimate:.4f}: the golden is stale, re-record it",) if stale else ()
     return Finding(judgement.state, _message(judgement, floor), detail, notes)
+
+
+def _detect_sums(context: Context) -> Finding:
+    """Judge sums over all prompts against the floor, with the spread of prompts that the golden has."""
+    acceptance, floor = acceptance_of(context.run), effective_floor(context.pair, context.golden)
+    recorded = rate_interval(*columns([prompt.counts() for _, prompt, _ in context.pairs()], _RATE), context.alpha)
+    if acceptance.rate is None or recorded is None:
+        return Finding(State.NOT_MEASURED, "no verify round was measured")
+    low = max(0.0, acceptance.rate - (recorded.estimate - recorded.low))
+    high = min(1.0, acceptance.rate + (recorded.high - recorded.estimate))
+    rate = replace(recorded, estimate=acceptance.rate, low=low, high=high)
+    state = judge_floor(rate, floor)
+    needed = prompts_to_clear(rate, floor) if state is State.INCONCLUSIVE else None
+    figures = {
+        "rate": rate.to_dict(),
+        "golden_rate": recorded.estimate,
+        "floor": floor,
+        "floor_verdict": str(state),
+        "prompts": rate.prompts,
+        "prompts_needed": needed,
+    }
+    text = (
+        f"rate {rate.estimate:.4f}, golden {recorded.estimate:.4f}; sums over all prompts: the floor {floor:.2f} alone "
+        f"is judged, by [{rate.low:.4f}, {rate.high:.4f}] with the golden's spread of prompts"
+    )
+    if state is State.INCONCLUSIVE:
+        text += f"; about {needed} prompts would decide" if needed else "; no number of prompts would decide"
+    return Finding(state, text, figures)
 
 
 def _drops(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from harness.engines.base import Engine, Prober, Recorder
 from harness.errors import InputError
 from harness.pair.pair import Pair
 
-__all__ = ["ENGINES", "find_engine", "find_prober", "find_recorder", "serving_convention", "split_engine"]
+__all__ = ["ENGINES", "as_served", "find_engine", "find_prober", "find_recorder", "split_engine"]
 
-ENGINES = ("reference", "reference:replay", "reference:sequential", "reference:batched", "sglang")
+ENGINES = ("reference", "reference:replay", "reference:sequential", "reference:batched", "sglang", "server")
 
 
 def split_engine(name: str, *, file: Path | None = None, key: str = "engine") -> tuple[str, str]:
@@ -42,22 +43,36 @@ def find_engine(name: str) -> Engine:
         from harness.engines.sglang.engine import SglangEngine
 
         return SglangEngine()
+    if base == "server":
+        from harness.engines.server.engine import ServerEngine
+
+        return ServerEngine()
     from harness.engines.reference.engine import ReferenceEngine
 
     return ReferenceEngine(mode)
 
 
-def serving_convention(pair: Pair) -> str | None:
-    """Return whose reading of a draft's config the pair's engine makes; `None` where that is for the pair to say.
+def as_served(pair: Pair, stated: Collection[str] = ()) -> Pair:
+    """Return a pair as its engine serves it: by the engine's own reading of the draft's config, where it has one.
+
+    Args:
+        pair: The pair.
+        stated: Which of `device` and `dtype` were asked for; a server that has another is refused.
 
     Raises:
-        InputError: The engine is not installed, or is another than the one that the pair is served by.
+        InputError: The engine is not installed or not there, or is another than the one that the pair is served by.
+        EngineError: A server fails.
     """
-    if split_engine(pair.settings.engine.name)[0] != "sglang":
-        return None
-    from harness.engines.sglang.installed import require_installed
+    base, _ = split_engine(pair.settings.engine.name)
+    if base == "sglang":
+        from harness.engines.sglang.installed import require_installed
 
-    return f"sglang=={require_installed(pair)}"
+        return pair.served_as(f"sglang=={require_installed(pair)}")
+    if base == "server":
+        from harness.engines.server.engine import as_served as by_server
+
+        return by_server(pair, stated)
+    return pair
 
 
 def find_recorder(name: str) -> Recorder:
@@ -83,9 +98,17 @@ def find_prober(name: str) -> Prober:
     """Return the engine called `name`, whose pipeline can be looked into.
 
     Raises:
-        InputError: There is no such engine.
+        InputError: There is no such engine, or it shows nothing of its pipeline.
     """
     base, mode = split_engine(name)
+    if base == "server":
+        raise InputError(
+            "a running server shows nothing of its pipeline",
+            key="engine.name or --engine",
+            found=name,
+            expected="reference or sglang",
+            next_step="trace with --engine reference, or with --engine sglang on a machine that can run the pair",
+        )
     if base == "sglang":
         from harness.engines.sglang.probe import SglangProber
 

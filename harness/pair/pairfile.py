@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 
 from harness.errors import InputError, quote
 from harness.files import read_text
 
-__all__ = ["DecodeSettings", "EngineSettings", "GateSettings", "PairFile", "read_pair_file"]
+__all__ = ["DecodeSettings", "EngineSettings", "GateSettings", "PairFile", "Timeouts", "read_pair_file"]
 
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]
 
@@ -69,14 +69,52 @@ class GateSettings(_Strict):
     strict: bool = False
 
 
+Seconds = Annotated[float | int, pydantic.Field(gt=0, le=7 * 24 * 3600)]
+
+
+class Timeouts(_Strict):
+    """How long a server may take, in seconds.
+
+    Attributes:
+        connect: To take a connection.
+        silence: Of a request to which nothing comes.
+        total: For all requests of a run together.
+    """
+
+    connect: Seconds = 10
+    silence: Seconds = 300
+    total: Seconds = 7200
+
+
 class EngineSettings(_Strict):
-    """Which engine runs the pair, and how."""
+    """Which engine runs the pair, and how.
+
+    Attributes:
+        name: The engine; `server` where only an endpoint is given.
+        dtype: What target and draft compute in. A server says so itself.
+        device: Where they run. A server says so itself.
+        endpoint: The address of a running server.
+        plain_endpoint: The address of a server of the same target without speculation, which judges what was put out.
+        concurrency: Requests sent to a server at once.
+        timeouts: How long a server may take.
+        args: Passed on to SGLang.
+    """
 
     name: str = "reference"
     dtype: Dtype = "float32"
     device: str = "cpu"
     endpoint: str = ""
+    plain_endpoint: str = ""
+    concurrency: int = pydantic.Field(default=16, ge=1, le=1024)
+    timeouts: Timeouts = Timeouts()
     args: dict[str, Any] = pydantic.Field(default_factory=dict)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _endpoint_names_the_engine(cls, value: object) -> object:
+        if isinstance(value, dict) and value.get("endpoint") and "name" not in value:
+            return value | {"name": "server"}
+        return value
 
 
 class PairFile(_Strict):
@@ -125,6 +163,8 @@ def _first_error(error: pydantic.ValidationError, path: Path) -> InputError:
     if first["type"] == "extra_forbidden":
         sections: dict[str, type[_Strict]] = {"decode": DecodeSettings, "gate": GateSettings, "engine": EngineSettings}
         model = sections.get(location[0], PairFile) if len(location) > 1 else PairFile
+        if location[:2] == ["engine", "timeouts"] and len(location) > 2:
+            model = Timeouts
         return InputError("unknown key", file=path, key=key, expected=f"one of {', '.join(sorted(model.model_fields))}")
     if first["type"] == "missing":
         return InputError("the key is missing", file=path, key=key, next_step=f"add {key} to the pair file")

@@ -37,6 +37,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--acceptance-pair", metavar="PAIR", help="the pair of the fixtures pair, acceptance and golden: file or name"
     )
     group.addoption("--acceptance-engine", metavar="NAME", help="engine to use instead of each pair file's")
+    group.addoption(
+        "--acceptance-endpoint",
+        metavar="URL",
+        help="measure the running SGLang or vLLM server at this address instead of each pair file's engine",
+    )
     group.addoption("--acceptance-json", metavar="FILE", help="write every pair's result to FILE as JSON")
     group.addoption(
         "--acceptance-update",

@@ -15,8 +15,9 @@ import pytest
 
 if TYPE_CHECKING:
     from harness.check import CheckResult
+    from harness.pair.pair import Pair
 
-__all__ = ["Results", "checked", "forget", "pair_files", "require_json_writable", "shown"]
+__all__ = ["Results", "checked", "forget", "pair_files", "prepared", "require_json_writable", "shown"]
 
 _CACHE: pytest.StashKey[dict[Path, CheckResult | BaseException]] = pytest.StashKey()
 
@@ -38,6 +39,18 @@ def checked(config: pytest.Config, file: Path) -> CheckResult:
     if isinstance(result, BaseException):
         raise result
     return result
+
+
+def prepared(config: pytest.Config, file: Path) -> Pair:
+    """Return a pair with the engine that the options choose.
+
+    Raises:
+        HarnessError: The pair or a choice cannot be used.
+    """
+    from harness.check import prepare
+
+    engine, endpoint = (config.getoption(f"--acceptance-{name}") for name in ("engine", "endpoint"))
+    return prepare(file, engine=engine, endpoint=endpoint)
 
 
 def forget(config: pytest.Config, file: Path) -> None:
@@ -98,9 +111,9 @@ def _shared_folder(run: str) -> Path:
 
 
 def _measure(config: pytest.Config, file: Path) -> CheckResult:
-    from harness.check import check, prepare
+    from harness.check import check
 
-    return check(prepare(file, engine=config.getoption("--acceptance-engine")))
+    return check(prepared(config, file))
 
 
 class Results:

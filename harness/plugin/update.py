@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from harness.plugin.session import checked, forget, pair_files, shown
+from harness.plugin.session import checked, forget, pair_files, prepared, shown
 
 if TYPE_CHECKING:
     from harness.acceptance import Acceptance
@@ -99,12 +99,12 @@ class Updates:
         """Ask for the reason before anything is measured, where a golden that is there may be replaced."""
         if self._reason:
             return
-        from harness.check import golden_in_use, prepare
+        from harness.check import golden_in_use
         from harness.errors import HarnessError
 
         for file in pair_files(session.items):
             try:
-                golden = golden_in_use(prepare(file, engine=self.config.getoption("--acceptance-engine")))
+                golden = golden_in_use(prepared(self.config, file))
             except HarnessError:
                 # There is none, or its test will tell what is wrong with the pair.
                 continue
@@ -128,11 +128,9 @@ class Updates:
         return done
 
     def _update(self, file: Path) -> Update:
-        from harness.check import prepare
-
         name, before = file.name.removesuffix(".pair.toml"), None
         try:
-            pair = prepare(file, engine=self.config.getoption("--acceptance-engine"))
+            pair = prepared(self.config, file)
             name, before = pair.name, _golden_before(pair)
             if before is not None and self._is_as_recorded(file):
                 same = before.document.acceptance

@@ -89,6 +89,7 @@ def measurement_report(measurement: Measurement, loops: Sequence[str]) -> Group:
     parts: list[RenderableType] = [Text(headline(measurement)), acceptance_table(measurement)]
     if loops:
         parts.append(Text(f"loops (they inflate acceptance): {one_line(', '.join(loops))}", style="yellow"))
+    parts += [Text(f"note: {one_line(note)}", style="dim") for note in measurement.run.notes]
     return Group(*parts)
 
 

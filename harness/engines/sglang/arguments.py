@@ -8,7 +8,7 @@ from typing import Any
 from harness.errors import InputError
 from harness.pair.pair import Pair
 
-__all__ = ["plain_arguments", "server_arguments"]
+__all__ = ["plain_arguments", "server_arguments", "speculation_of"]
 
 # What a CPU needs; SGLang's own choices are for CUDA, or need packages that only its CUDA installation has.
 _CPU: dict[str, Any] = {
@@ -40,20 +40,28 @@ def server_arguments(pair: Pair, *, running: int, tokens: int) -> dict[str, Any]
     Raises:
         InputError: `engine.args` contradict what else the pair file says, or make the counters mean something else.
     """
-    decode = pair.settings.decode
-    speculative = {
-        "speculative_algorithm": "EAGLE3",
-        "speculative_draft_model_path": str(pair.draft.path),
-        "speculative_num_steps": decode.num_steps,
-        "speculative_eagle_topk": decode.topk,
-        "speculative_num_draft_tokens": decode.num_draft_tokens or decode.num_steps + 1,
-    }
+    speculative = {"speculative_draft_model_path": str(pair.draft.path), **_speculative(pair)}
     return _merge(pair, speculative, running, tokens)
 
 
 def plain_arguments(pair: Pair, *, running: int, tokens: int) -> dict[str, Any]:
     """Return the arguments with which SGLang decodes the target of a pair without speculation."""
     return _merge(pair, {}, running, tokens)
+
+
+def speculation_of(pair: Pair) -> dict[str, Any]:
+    """Return the settings with which a running SGLang makes a pair's rounds, and counts them as the harness does."""
+    return _speculative(pair) | _UNCOUNTABLE
+
+
+def _speculative(pair: Pair) -> dict[str, Any]:
+    decode = pair.settings.decode
+    return {
+        "speculative_algorithm": "EAGLE3",
+        "speculative_num_steps": decode.num_steps,
+        "speculative_eagle_topk": decode.topk,
+        "speculative_num_draft_tokens": decode.num_draft_tokens or decode.num_steps + 1,
+    }
 
 
 def _merge(pair: Pair, speculative: Mapping[str, Any], running: int, tokens: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
 from harness.record import PromptRecord, Run, TargetCheck, histogram_of
 
-__all__ = ["GREEDY", "WAVE", "SglangEngine", "cache_tokens", "decode", "judge", "running_engine"]
+__all__ = ["GREEDY", "WAVE", "Asked", "SglangEngine", "cache_tokens", "decode", "judge", "running_engine"]
 
 _Item = TypeVar("_Item")
 
@@ -41,6 +41,18 @@ _Item = TypeVar("_Item")
 WAVE = 16
 _LEAST_CACHE = 4096
 GREEDY: dict[str, Any] = {"temperature": 0.0, "ignore_eos": True}
+
+
+class Asked(Protocol):
+    """An SGLang that answers: in a process tree of ours, or over HTTP."""
+
+    def generate(self, **arguments: Any) -> list[dict[str, Any]]:
+        """Return `output_ids` and `meta_info` of each prompt; the arguments are those of `Engine.generate`."""
+        ...
+
+    def flush_cache(self) -> None:
+        """Forget the prefixes computed so far, where the engine is ours alone."""
+        ...
 
 
 class SglangEngine:
@@ -171,7 +183,7 @@ def _record(prompt: Prompt, result: Mapping[str, Any], rounds: Sequence[Round], 
 
 
 def judge(
-    engine: RunningEngine,
+    engine: Asked,
     prompts: Sequence[Prompt],
     records: Sequence[PromptRecord],
     texts: Texts,
@@ -215,7 +227,7 @@ def _beginning(check: TargetCheck, length: int) -> TargetCheck:
     return TargetCheck(check.agrees[:length], check.gaps[:length])
 
 
-def _agreement(engine: RunningEngine, prompts: Sequence[Prompt], texts: Sequence[tuple[int, ...]]) -> list[TargetCheck]:
+def _agreement(engine: Asked, prompts: Sequence[Prompt], texts: Sequence[tuple[int, ...]]) -> list[TargetCheck]:
     """Return the agreement of SGLang's target with each text, by one forward and no decoding."""
     if not prompts:
         return []

@@ -1,0 +1,306 @@
+"""What carries requests to a server and answers back: time-outs, retries of the transport, the key, one error each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, NoReturn, Self, TypeVar
+
+import httpx
+
+from harness.engines.base import Progress
+from harness.errors import EngineError, InputError, one_line
+from harness.pair.pairfile import Timeouts
+
+__all__ = ["KEY_VARIABLE", "PLAIN_KEY_VARIABLE", "Client", "Reply", "failure"]
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+KEY_VARIABLE, PLAIN_KEY_VARIABLE = "HARNESS_API_KEY", "HARNESS_PLAIN_API_KEY"
+# Tries of a request whose connection fails before the server has answered with so much as a status.
+_TRIES = 3
+_PAUSE = 0.2
+# No answer of a server is as long.
+_MOST_BYTES = 1 << 28
+_DONE = "[DONE]"
+
+
+def failure(endpoint: str, asked: str, came: str, next_step: str) -> EngineError:
+    """Return the error of a server that fails, as one paragraph."""
+    return EngineError(f"{endpoint}: {asked}: {one_line(came, 600)}. Next: {next_step.rstrip('.')}.")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A server's answer to a question that it need not know.
+
+    Attributes:
+        status: 200, or 404 and the like where it knows no such path.
+        text: The body.
+    """
+
+    status: int
+    text: str
+
+
+class Client:
+    """The harness' end of a server's HTTP.
+
+    Args:
+        endpoint: The address, as `http://host:port`.
+        timeouts: How long it may take; the total counts from here on.
+        concurrency: Requests at once.
+        key: Where the address was written, for messages.
+        key_variable: The environment variable that holds the server's API key.
+
+    Attributes:
+        endpoint: The address, without a final slash.
+        retried: What was sent again, and why.
+
+    Raises:
+        InputError: The address or the key is none.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        timeouts: Timeouts,
+        concurrency: int,
+        *,
+        key: str = "engine.endpoint or --endpoint",
+        key_variable: str = KEY_VARIABLE,
+    ) -> None:
+        self.endpoint = _require_address(endpoint, key)
+        self.retried: list[str] = []
+        self._timeouts = timeouts
+        self._concurrency = concurrency
+        self._variable = key_variable
+        self._secret = _read_secret(key_variable)
+        self._deadline = time.monotonic() + timeouts.total
+        self._stack = contextlib.ExitStack()
+        self._gate = asyncio.Semaphore(concurrency)
+
+    def __enter__(self) -> Self:
+        self._runner = self._stack.enter_context(asyncio.Runner())
+        headers = {"Authorization": f"Bearer {self._secret}"} if self._secret else {}
+        self._http = httpx.AsyncClient(
+            headers=headers,
+            timeout=httpx.Timeout(self._timeouts.silence, connect=self._timeouts.connect, pool=None),
+            limits=httpx.Limits(max_connections=self._concurrency),
+        )
+        self._stack.callback(lambda: self._runner.run(self._http.aclose()))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """Return what some work with this client gives."""
+        return self._runner.run(work)
+
+    def each(
+        self, work: Callable[[_Item], Awaitable[_Result]], items: Sequence[_Item], progress: Progress | None = None
+    ) -> list[_Result]:
+        """Return what the work gives for each item, in their order; so many at once as were asked for.
+
+        The first that fails ends the others.
+        """
+        results: dict[int, _Result] = {}
+
+        async def one(index: int, item: _Item) -> None:
+            async with self._gate:
+                results[index] = await work(item)
+            if progress is not None:
+                progress.advance(1)
+
+        async def whole() -> None:
+            async with asyncio.TaskGroup() as group:
+                for index, item in enumerate(items):
+                    group.create_task(one(index, item))
+
+        try:
+            self.run(whole())
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return [results[index] for index in range(len(items))]
+
+    async def look(self, path: str) -> Reply:
+        """Ask for what a server may know.
+
+        Raises:
+            InputError: It wants another key.
+            EngineError: It fails.
+        """
+        status, body = await self._exchange("GET", path, None, f"GET {path}", allow=(404, 405))
+        return Reply(status, body.decode("utf-8", "replace"))
+
+    async def ask(self, path: str, body: dict[str, Any], what: str, allow: Sequence[int] = ()) -> tuple[int, Any]:
+        """Return the status and the JSON with which a request is answered.
+
+        Args:
+            path: Of the request.
+            body: What is sent, as JSON.
+            what: For what, in a message.
+            allow: Statuses that are answers too.
+
+        Raises:
+            InputError: The server has no such path, or wants another key.
+            EngineError: It fails, or answers what is no JSON.
+        """
+        asked = f"POST {path} for {what}"
+        status, answer = await self._exchange("POST", path, body, asked, allow=allow)
+        return status, self.parse(answer.decode("utf-8", "replace"), asked)
+
+    async def events(self, path: str, body: dict[str, Any], what: str) -> list[Any]:
+        """Return the events with which a request is answered, each as its JSON, in order.
+
+        Raises:
+            InputError: The server has no such path, or wants another key.
+            EngineError: It fails, or answers what are no such events, or ends them early.
+        """
+        asked = f"POST {path} for {what}"
+        _, answer = await self._exchange("POST", path, body, asked)
+        lines = [line for line in answer.decode("utf-8", "replace").splitlines() if line.strip()]
+        data = [line.removeprefix("data:").strip() for line in lines if line.startswith("data:")]
+        if len(data) < len(lines):
+            other = next(line for line in lines if not line.startswith("data:"))
+            self.fail(asked, f"answered what is no stream of events: {other[:200]!r}", _PROXY)
+        if not data or data[-1] != _DONE:
+            self.fail(asked, f"ended its answer after {len(data)} events without the one that says so", _LOG)
+        return [self.parse(line, asked) for line in data[:-1]]
+
+    def parse(self, text: str, asked: str) -> Any:
+        """Return the JSON in an answer.
+
+        Raises:
+            EngineError: It is none.
+        """
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            self.fail(asked, f"answered what is no JSON: {text[:200]!r}", _PROXY)
+
+    def fail(self, asked: str, came: str, next_step: str) -> NoReturn:
+        """Raise the error of a server that fails."""
+        raise failure(self.endpoint, asked, self._hide(came), next_step)
+
+    async def _exchange(
+        self, method: str, path: str, body: dict[str, Any] | None, asked: str, allow: Sequence[int] = ()
+    ) -> tuple[int, bytes]:
+        """Send a request and return its status and body; all that can go wrong with the transport ends here."""
+        begun = False
+        received = bytearray()
+        for attempt in range(1, _TRIES + 1):
+            try:
+                async with asyncio.timeout(max(0.0, self._deadline - time.monotonic())):
+                    async with self._http.stream(method, self.endpoint + path, json=body) as response:
+                        begun = True
+                        async for chunk in response.aiter_bytes():
+                            received += chunk
+                            if len(received) > _MOST_BYTES:
+                                self.fail(asked, f"answered more than {_MOST_BYTES} bytes", _PROXY)
+                if response.status_code != 200 and response.status_code not in allow:
+                    self._refuse(response.status_code, bytes(received), asked)
+                return response.status_code, bytes(received)
+            except TimeoutError:
+                self.fail(
+                    asked,
+                    f"no end of the answer when the {self._timeouts.total:g} seconds for the whole run were over, "
+                    f"{len(received)} bytes received",
+                    "see whether the server is busy, or raise engine.timeouts.total",
+                )
+            except httpx.ConnectTimeout:
+                self.fail(asked, f"no connection within {self._timeouts.connect:g} seconds", _ADDRESS)
+            except httpx.TimeoutException:
+                self.fail(
+                    asked,
+                    f"nothing came for {self._timeouts.silence:g} seconds, after {len(received)} bytes",
+                    "see the server's log, or raise engine.timeouts.silence",
+                )
+            except httpx.TransportError as error:
+                told = f"{type(error).__name__}: {error}".rstrip(": ")
+                if not begun and attempt < _TRIES:
+                    self.retried.append(self._hide(f"{asked}: {told}"))
+                    await asyncio.sleep(_PAUSE * 2 ** (attempt - 1))
+                    continue
+                self._cut(asked, told, len(received), begun=begun, refused=isinstance(error, httpx.ConnectError))
+        raise AssertionError
+
+    def _cut(self, asked: str, told: str, received: int, *, begun: bool, refused: bool) -> NoReturn:
+        if refused:
+            self.fail(asked, f"no connection after {_TRIES} tries ({told})", _ADDRESS)
+        if begun:
+            self.fail(asked, f"the connection was cut after {received} bytes of the answer ({told})", _LOG)
+        self.fail(asked, f"the connection was cut before an answer, {_TRIES} times ({told})", _LOG)
+
+    def _refuse(self, status: int, body: bytes, asked: str) -> NoReturn:
+        text = one_line(self._hide(body.decode("utf-8", "replace")), 300)
+        if status in (401, 403):
+            raise InputError(
+                "the server does not take the API key" if self._secret else "the server asks for an API key",
+                file=self.endpoint,
+                key=asked,
+                found=f"status {status}: {text}",
+                expected=f"the key that it takes, in the environment variable {self._variable}",
+                next_step=f"set {self._variable}, which is "
+                + ("set to another one" if self._secret else "not set or empty"),
+            )
+        if status in (404, 405):
+            raise InputError(
+                "the server has no such path",
+                file=self.endpoint,
+                key=asked,
+                found=f"status {status}: {text}",
+                expected="an SGLang server's own address",
+                next_step="name the server itself, not a gateway or another service in front of it",
+            )
+        self.fail(asked, f"answered status {status} ({text}), where 200 is expected", _LOG)
+
+    def _hide(self, text: str) -> str:
+        return text.replace(self._secret, f"${self._variable}") if self._secret else text
+
+
+_LOG = "see the server's log"
+_ADDRESS = "check that the server runs, and that engine.endpoint or --endpoint is its address"
+_PROXY = "check that the address is the server's own, and that no proxy answers in its place (NO_PROXY)"
+
+
+def _require_address(endpoint: str, key: str) -> str:
+    try:
+        url = httpx.URL(endpoint)
+        usable = url.scheme in ("http", "https") and bool(url.host) and not url.query and not url.fragment
+    except (httpx.InvalidURL, ValueError):
+        url, usable = httpx.URL(), False
+    if url.userinfo:
+        raise InputError(
+            "an address with a user or a password would be written into results",
+            key=key,
+            expected="http://host:port",
+            next_step=f"put the server's API key into the environment variable {KEY_VARIABLE}",
+        )
+    if not usable:
+        raise InputError(
+            "this is no address of a server", key=key, found=endpoint or "nothing", expected="http://host:port"
+        )
+    return endpoint.rstrip("/")
+
+
+def _read_secret(variable: str) -> str:
+    secret = os.environ.get(variable, "").strip()
+    if not (secret.isascii() and secret.isprintable()):
+        raise InputError(
+            "the API key holds letters that no HTTP header can carry",
+            key=variable,
+            expected="printable ASCII",
+            next_step="set it anew, without line breaks",
+        )
+    return secret
