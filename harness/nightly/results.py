@@ -80,8 +80,8 @@ class Failure:
 
     Attributes:
         where: The pair's name, or the test file.
-        tests: Names of the tests that failed with this text or with a part of it.
-        text: The longest of their texts: for a pair, the whole report with the next command.
+        tests: Names of the tests that failed so.
+        text: What they failed with. Each test of a pair tells the pair's whole report, which stands here once.
     """
 
     where: str
@@ -201,24 +201,29 @@ def _read_junit(file: Path) -> tuple[dict[str, int], tuple[Failure, ...]]:
             "the JUnit file is no XML", file=file, found=str(error), expected="what --junitxml wrote"
         ) from None
     counts = {"passed": 0, "failed": 0, "skipped": 0}
-    texts: dict[str, dict[str, str]] = {}
+    texts: dict[tuple[str, str], dict[str, str]] = {}
     for case in root.iter("testcase"):
         broken = [*case.iter("failure"), *case.iter("error")]
         if broken:
             counts["failed"] += 1
-            name = case.get("name", "?")
-            texts.setdefault(_where(case), {})[name] = "\n".join(_text(part) for part in broken)
+            where, is_pair = _where(case)
+            text = "\n".join(_text(part) for part in broken)
+            texts.setdefault((where, "" if is_pair else text), {})[case.get("name", "?")] = text
         else:
             counts["skipped" if case.find("skipped") is not None else "passed"] += 1
-    failures = tuple(Failure(where, tuple(by_test), max(by_test.values(), key=len)) for where, by_test in texts.items())
+    failures = tuple(
+        Failure(where, tuple(by_test), max(by_test.values(), key=len)) for (where, _), by_test in texts.items()
+    )
     return counts, failures
 
 
-def _where(case: ElementTree.Element) -> str:
+def _where(case: ElementTree.Element) -> tuple[str, bool]:
+    """Return what a test is told under, and whether that is a pair."""
     for entry in case.iter("property"):
         if entry.get("name") == "acceptance_pair":
-            return entry.get("value", "?")
-    return case.get("classname") or "?"
+            return entry.get("value", "?"), True
+    name = case.get("classname") or "?"
+    return name, name.endswith(".pair.toml")
 
 
 def _text(part: ElementTree.Element) -> str:

@@ -16,6 +16,7 @@ __all__ = ["issue_body", "issue_title", "page", "summary"]
 # GitHub refuses an issue's text from 65,536 characters on; what is left out stands in the log and in the artifact.
 _TEXT, _ALL = 6000, 48_000
 _NIGHTS = 14
+_TESTS = 8
 
 
 def issue_title(name: str) -> str:
@@ -99,15 +100,25 @@ def _table(rows: Sequence[PairRow], past: Sequence[PastRun], run: str) -> Iterat
 def _failures(failures: Sequence[Failure]) -> Iterator[str]:
     left = _ALL
     for failure in failures:
-        text = failure.text if len(failure.text) <= _TEXT else f"{failure.text[:_TEXT]}\n… the rest is in the log"
+        text = _shortened(failure.text)
         if len(text) > left:
             yield f"{_inline(failure.where)} failed too: the log has it."
             continue
         left -= len(text)
         # Longer than any row of backticks in the text, which would end the block.
         fence = "`" * max(3, 1 + max((len(ticks) for ticks in re.findall("`+", text)), default=0))
-        yield f"**{_inline(failure.where)}**: {_inline(', '.join(failure.tests))}"
+        more = len(failure.tests) - _TESTS
+        names = ", ".join(failure.tests[:_TESTS]) + (f" and {more} more" if more > 0 else "")
+        yield f"**{_inline(failure.where)}**: {_inline(names)}"
         yield f"{fence}text\n{text}\n{fence}"
+
+
+def _shortened(text: str) -> str:
+    """Return a text that is not too long, without its middle: the cause stands at either end."""
+    if len(text) <= _TEXT:
+        return text
+    half = _TEXT // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half} letters, which the log has …\n{text[-half:]}"
 
 
 def _trend(runs: Sequence[PastRun]) -> Iterator[str]:

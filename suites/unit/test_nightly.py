@@ -97,6 +97,28 @@ def test_a_pair_that_cannot_be_measured_is_red_too(run_pytest: Callable[..., Pat
     assert len(failure.tests) == 7
 
 
+def test_tests_of_ones_own_are_told_apart_by_what_they_failed_with(
+    run_pytest: Callable[..., Path], pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.fixture
+        def broken(): raise OSError("no such device")
+        @pytest.mark.parametrize("n", range(12))
+        def test_same(n, broken): pass
+        def test_other(): assert 1 == 2, "another reason"
+        """
+    )
+    nightly = _read(run_pytest(next(pytester.path.glob("test_*.py"))), "failure")
+    assert [len(failure.tests) for failure in nightly.failures] == [12, 1]
+    assert nightly.tests == {"passed": 0, "failed": 13, "skipped": 0}
+    text = summary(nightly, [])
+    assert "no such device" in text
+    assert "another reason" in text
+    assert "test\\_same\\[7\\] and 4 more" in text
+
+
 def test_nothing_checked_is_not_green(run_pytest: Callable[..., Path], pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import pytest\n@pytest.mark.skip(reason='no GPU')\ndef test_one(): pass\n")
     nightly = _read(run_pytest("test_nothing_checked_is_not_green.py"))
@@ -225,7 +247,7 @@ def test_an_issue_never_grows_past_what_github_takes() -> None:
     assert len(text) < 65_536
     assert "pair 0**: one" in text
     assert "pair 39 failed too: the log has it." in text
-    assert "… the rest is in the log" in text
+    assert "… 14000 letters, which the log has …" in text
 
 
 # A stand-in for GitHub's `gh`, since no test reaches GitHub: it keeps issues in a file, and says no where asked.
