@@ -26,11 +26,11 @@ from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
 from harness.record import PromptRecord
 from harness.recording import record
-from suites.builtin_pairs import copy_pair
+from suites.builtin_pairs import FIXTURES, copy_pair
 from suites.sglang.http import Served, http_server
 from suites.sglang.serving import shortest
 
-TOKENS, PROMPTS = 10, 2
+TOKENS, PROMPTS, RECORDED = 10, 2, 24
 
 pytestmark = pytest.mark.slow
 
@@ -56,11 +56,22 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Serving]:
 
 
 def _recorded(folder: Path) -> Path:
-    """Write the tiny pair with short texts, and record its golden."""
+    """Write the tiny pair with short texts and the prompts that cost least, and record its golden."""
     file = copy_pair(folder)
-    text = file.read_text().replace("max_new_tokens = 96", f"max_new_tokens = {TOKENS}")
-    assert f"max_new_tokens = {TOKENS}" in text
-    file.write_text(text.replace('name = "tiny"', 'name = "short"\ngolden = "golden"'))
+    lines = {json.loads(line)["id"]: line for line in (FIXTURES / "tiny/prompts.jsonl").read_text().splitlines()}
+    chosen = shortest(prepare(file), RECORDED)
+    (folder / "prompts.jsonl").write_text("".join(f"{lines[prompt.id]}\n" for prompt in chosen))
+    text = file.read_text()
+    for old, new in (
+        (f'"{FIXTURES / "tiny"}/prompts.jsonl"', '"prompts.jsonl"'),
+        ("max_new_tokens = 96", f"max_new_tokens = {TOKENS}"),
+        # So few rounds leave the rate uncertain.
+        ("floor = 0.70", "floor = 0.30"),
+        ('name = "tiny"', 'name = "short"\ngolden = "golden"'),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    file.write_text(text)
     record(prepare(file), reason=None)
     return file
 
