@@ -136,7 +136,8 @@ def test_streams_capture_what_one_stream_does(tiny: LoadedPair, device: str, dty
     for _ in range(3):
         found = on_streams(device, [lambda ids=ids: captured(ids) for ids in prompts])  # type: ignore[misc]
         for ours, theirs in zip(found, plain, strict=True):
-            assert relative_difference(ours, theirs) < TOLERANCE[dtype] / 100
+            # A library may choose another kernel on another stream: rounding, and no more.
+            assert relative_difference(ours, theirs) < TOLERANCE[dtype] / 10
     assert relative_difference(plain[0], plain[1]) > 0.5
 
 
