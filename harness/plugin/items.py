@@ -27,7 +27,8 @@ class PairFile(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield one test for each detector, marked gpu where the pair runs on CUDA."""
-        on_cuda = _on_cuda(self.path, self.config.getoption("--acceptance-engine"))
+        endpoint = self.config.getoption("--acceptance-endpoint")
+        on_cuda = endpoint is None and _on_cuda(self.path, self.config.getoption("--acceptance-engine"))
         for name in DETECTORS:
             item = DetectorItem.from_parent(self, name=name)
             # Under xdist's loadgroup, the tests of a pair go to one worker and share one measurement.

@@ -55,11 +55,10 @@ def _built_in(device: str) -> Pair:
 
 
 def _cheapest(pair: Pair, device: str) -> str | None:
-    """Return which prompts to run: all on a GPU, the two shortest in Triton's interpreter."""
+    """Return which prompts to run: all on a GPU, the shortest in Triton's interpreter."""
     if device == "cuda":
         return None
-    prompts = sorted(load_prompts(pair), key=lambda prompt: (len(prompt.ids), prompt.id))
-    return ",".join(prompt.id for prompt in prompts[:2])
+    return min(load_prompts(pair), key=lambda prompt: (len(prompt.ids), prompt.id)).id
 
 
 def _served(pair: Pair, prompts: str | None) -> tuple[CheckResult, str]:
@@ -75,6 +74,11 @@ def _require_good(result: CheckResult, log: str, arguments: Mapping[str, Any]) -
     assert result.exit_code == 0, failure(result)
     assert str(result.findings["lossless"].state) == "pass", failure(result)
     assert result.measurement.acceptance.rounds > 0
+    if result.measurement.run.dtype == "float32":
+        # Rounding turns nothing over here: each prompt counts what its golden does.
+        golden = {prompt.id: tuple(prompt.accepted) for prompt in result.golden.document.prompts}
+        for record in result.measurement.run.records:
+            assert tuple(record.histogram) == golden[record.id], record.id
     # The arguments as SGLang has resolved them: it turns some off by itself.
     (resolved,) = re.findall(r"server_args=(\{.*\})", log)[:1]
     for name, value in arguments.items():

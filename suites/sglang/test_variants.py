@@ -1,8 +1,7 @@
-"""Ways of serving that must change nothing: no speculation, chunks, pages, trees, two ranks."""
+"""Ways of serving that must change nothing: no speculation, chunks, pages, trees. Several ranks: suites/gpu."""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -63,19 +62,6 @@ def test_a_tree_puts_out_the_same() -> None:
         counters = read_counters(result["meta_info"], num_steps=4, num_draft_tokens=nodes)
         assert counters.rounds > 0
         assert counters.proposed == counters.rounds * (nodes - 1)
-
-
-def test_two_ranks_equal_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = shorter("tiny", 6)
-    prompts = shortest(pair, 2)
-    # Which core each rank has; SGLang would divide the memory's nodes, of which there may be one only.
-    monkeypatch.setenv("SGLANG_CPU_OMP_THREADS_BIND", f"0|{(os.cpu_count() or 1) - 1}")
-    with serving(pair, tp_size=2) as engine:
-        records = decode(engine, prompts, limits_of(pair))
-        ranks = len(list(engine.watch.glob("watch-*.jsonl")))
-    assert ranks == 2
-    for ours, theirs in zip(records, reference(pair, prompts), strict=True):
-        assert (ours.rounds, ours.chains, ours.output_ids) == (theirs.rounds, theirs.chains, theirs.output_ids)
 
 
 def test_adaptive_speculation_is_refused() -> None:

@@ -155,6 +155,12 @@ def test_a_pair_on_cuda_carries_the_marker(pytester: pytest.Pytester, engine: st
     chosen.assert_outcomes(skipped=skipped, deselected=7 - skipped)
 
 
+def test_a_pair_on_a_running_server_needs_no_gpu_here(pytester: pytest.Pytester) -> None:
+    _pair(pytester, 'device = "cuda"')
+    result = pytester.runpytest_inprocess(*ARGUMENTS, "--acceptance-endpoint", "http://127.0.0.1:9")
+    result.assert_outcomes(failed=7)
+
+
 def test_no_device(devices: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     (devices / "nvidiactl").touch()
