@@ -76,7 +76,7 @@ def _require_good(result: CheckResult, log: str, arguments: Mapping[str, Any]) -
     assert result.measurement.acceptance.rounds > 0
     if result.measurement.run.dtype == "float32":
         # Rounding turns nothing over here: each prompt counts what its golden does.
-        golden = {prompt.id: tuple(prompt.accepted) for prompt in result.golden.document.prompts}
+        golden = {prompt.id: tuple(prompt.histogram) for prompt in result.golden.document.prompts}
         for record in result.measurement.run.records:
             assert tuple(record.histogram) == golden[record.id], record.id
     # The arguments as SGLang has resolved them: it turns some off by itself.
