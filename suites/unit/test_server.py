@@ -413,6 +413,16 @@ def test_an_endpoint_for_another_engine(recorded: Path) -> None:
         prepare(recorded, plain_endpoint="http://127.0.0.1:1")
 
 
+def test_who_cannot_judge_is_told_before_anything_is_decoded(ready: tuple[Path, Faulty], told: Told) -> None:
+    """Here a server that speculates."""
+    file, server = ready
+    with serving(told) as plain:
+        pair = prepare(file, endpoint=server.endpoint, plain_endpoint=plain.endpoint)
+        with pytest.raises(InputError, match="speculat"):
+            check(pair)
+    assert server.bodies == [] or all("token_ids_logprob" in body for body in server.bodies)
+
+
 def test_arguments_of_the_pair_file_are_the_servers(ready: tuple[Path, Faulty]) -> None:
     file, server = ready
     server.told = replace(server.told, info=server.told.info | {"page_size": 16})

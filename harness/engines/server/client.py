@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
@@ -59,6 +60,7 @@ class Client:
         concurrency: Requests at once.
         key: Where the address was written, for messages.
         key_variable: The environment variable that holds the server's API key.
+        file: The pair file, for messages.
 
     Attributes:
         endpoint: The address, without a final slash.
@@ -76,8 +78,9 @@ class Client:
         *,
         key: str = "engine.endpoint or --endpoint",
         key_variable: str = KEY_VARIABLE,
+        file: Path | None = None,
     ) -> None:
-        self.endpoint = _require_address(endpoint, key)
+        self.endpoint = _require_address(endpoint, key, key_variable, file)
         self.retried: list[str] = []
         self._timeouts = timeouts
         self._concurrency = concurrency
@@ -274,7 +277,7 @@ _ADDRESS = "check that the server runs, and that engine.endpoint or --endpoint i
 _PROXY = "check that the address is the server's own, and that no proxy answers in its place (NO_PROXY)"
 
 
-def _require_address(endpoint: str, key: str) -> str:
+def _require_address(endpoint: str, key: str, key_variable: str, file: Path | None) -> str:
     try:
         url = httpx.URL(endpoint)
         usable = url.scheme in ("http", "https") and bool(url.host) and not url.query and not url.fragment
@@ -283,13 +286,18 @@ def _require_address(endpoint: str, key: str) -> str:
     if url.userinfo:
         raise InputError(
             "an address with a user or a password would be written into results",
+            file=file,
             key=key,
             expected="http://host:port",
-            next_step=f"put the server's API key into the environment variable {KEY_VARIABLE}",
+            next_step=f"put the server's API key into the environment variable {key_variable}",
         )
     if not usable:
         raise InputError(
-            "this is no address of a server", key=key, found=endpoint or "nothing", expected="http://host:port"
+            "this is no address of a server",
+            file=file,
+            key=key,
+            found=endpoint or "nothing",
+            expected="http://host:port",
         )
     return endpoint.rstrip("/")
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from harness.engines.base import Progress, Texts
 from harness.engines.reference.loaded import limits_of
@@ -84,6 +85,10 @@ class ServerEngine:
             else:
                 notes = list(require_fit(info, pair))
                 client.run(require_vocabulary(client, info, pair))
+                if pair.settings.engine.plain_endpoint and texts is not None:
+                    # What cannot judge is told before anything is decoded.
+                    with _plain_client(pair):
+                        pass
                 measured = _decode(client, info, pair, prompts, progress)
                 records = [one.record for one in measured]
                 notes += _unknown(measured)
@@ -108,7 +113,31 @@ class ServerEngine:
 
 def _client(pair: Pair) -> Client:
     engine = pair.settings.engine
-    return Client(engine.endpoint, engine.timeouts, engine.concurrency)
+    return Client(engine.endpoint, engine.timeouts, engine.concurrency, file=pair.file)
+
+
+@contextlib.contextmanager
+def _plain_client(pair: Pair) -> Iterator[Client]:
+    """Open the plain endpoint.
+
+    Raises:
+        InputError: It speculates, or serves another target.
+        EngineError: It fails.
+    """
+    engine = pair.settings.engine
+    with Client(
+        engine.plain_endpoint,
+        engine.timeouts,
+        engine.concurrency,
+        key="engine.plain_endpoint or --plain-endpoint",
+        key_variable=PLAIN_KEY_VARIABLE,
+        file=pair.file,
+    ) as plain:
+        info = plain.run(read_info(plain))
+        require_plain(info, pair)
+        if isinstance(info, SglangInfo):
+            plain.run(require_vocabulary(plain, info, pair))
+        yield plain
 
 
 def _decode(
@@ -132,20 +161,10 @@ def _judge(
     progress: Progress,
 ) -> tuple[list[PromptRecord], list[str]]:
     """Have the target judge output and golden texts: that of the plain endpoint, or the speculating server's own."""
-    limits, engine = limits_of(pair), pair.settings.engine
-    if not engine.plain_endpoint:
+    limits = limits_of(pair)
+    if not pair.settings.engine.plain_endpoint:
         return judge(HttpAsked(client), prompts, records, texts, limits, progress), []
-    with Client(
-        engine.plain_endpoint,
-        engine.timeouts,
-        engine.concurrency,
-        key="engine.plain_endpoint or --plain-endpoint",
-        key_variable=PLAIN_KEY_VARIABLE,
-    ) as plain:
-        info = plain.run(read_info(plain))
-        require_plain(info, pair)
-        if isinstance(info, SglangInfo):
-            plain.run(require_vocabulary(plain, info, pair))
+    with _plain_client(pair) as plain:
         judged = judge(HttpAsked(plain), prompts, records, texts, limits, progress)
         return judged, [f"the target was asked at {plain.endpoint}, without speculation", *_retried(plain)]
 

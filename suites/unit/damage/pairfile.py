@@ -112,6 +112,32 @@ _GATE_AND_ENGINE = [
     ),
 ]
 
+
+def _engine(name: str, lines: str, *says: str) -> Damage:
+    return _bad(name, "[decode]", f"[engine]\n{lines}\n[decode]", *says)
+
+
+_SERVER = [
+    _engine(
+        "a server without an address", 'name = "server"', "engine.endpoint", "the address of one", "http://host:port"
+    ),
+    _engine("an address of a wrong type", "endpoint = 30000", "engine.endpoint", "found 30000", "string"),
+    _engine("an address that is none", 'endpoint = "localhost"', "engine.endpoint", "localhost", "expected", "http://"),
+    _engine("an address of a file", 'endpoint = "file:///x"', "engine.endpoint", "file:///x", "expected", "http://"),
+    _engine(
+        "an address with a password",
+        'endpoint = "http://user:secret@127.0.0.1:9"',
+        "engine.endpoint",
+        "HARNESS_API_KEY",
+    ),
+    _engine("no requests at once", 'endpoint = "http://127.0.0.1:9"\nconcurrency = 0', "engine.concurrency", "found 0"),
+    _engine("requests at once by words", 'concurrency = "many"', "engine.concurrency", "found 'many'", "integer"),
+    _engine("unknown key in timeouts", "timeouts = { conect = 1 }", "engine.timeouts.conect: unknown key", "connect"),
+    _engine("a timeout below zero", "timeouts = { connect = -1 }", "engine.timeouts.connect", "found -1", "greater"),
+    _engine("a timeout that is no number", "timeouts = { connect = nan }", "engine.timeouts.connect", "found nan"),
+    _engine("timeouts of a wrong type", "timeouts = 3", "engine.timeouts", "found 3", "expected"),
+]
+
 _SYNTAX = [
     _bad("key with a line break", "[decode]", '"a\\nb" = 1\n[decode]', "unknown key", "expected one of"),
     _bad("broken line", "[decode]", "[decode", "not valid TOML", "line 8", "expected"),
@@ -128,4 +154,4 @@ _SYNTAX = [
     ),
 ]
 
-PAIR_FILE = [*_WHOLE, *_NAMES, *_DECODE, *_GATE_AND_ENGINE, *_SYNTAX]
+PAIR_FILE = [*_WHOLE, *_NAMES, *_DECODE, *_GATE_AND_ENGINE, *_SERVER, *_SYNTAX]
