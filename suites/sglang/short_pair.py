@@ -8,21 +8,33 @@ from pathlib import Path
 from typing import Any
 
 from harness.check import CheckResult, check, prepare
-from harness.pair.pair import load_prompts
 from harness.recording import record
-from suites.builtin_pairs import IDS_KEY, copy_pair, read_config
+from suites.builtin_pairs import FIXTURES, IDS_KEY, copy_pair, read_config
+from suites.sglang.serving import shortest
 
 # A round costs a good part of a second: the gate's level is set so that few prompts decide.
 ALPHA = 0.05
+_RECORDED = 24
 
 
-def record_short(folder: Path, name: str = "tiny") -> Path:
-    """Write a copy of a built-in pair whose texts are short, with its golden, and return its pair file."""
+def record_short(folder: Path, name: str = "tiny", *, tokens: int = 16) -> Path:
+    """Write a built-in pair with short texts and the prompts that cost least, with its golden; return its pair file."""
     file = copy_pair(folder, name)
-    text = file.read_text().replace("max_new_tokens = 96", "max_new_tokens = 16")
-    assert "max_new_tokens = 16" in text
-    text = text.replace(f'name = "{name}"', 'name = "short"\ngolden = "golden"')
-    file.write_text(text.replace("[gate]", f"[gate]\nalpha = {ALPHA}"))
+    prompts = FIXTURES / "tiny/prompts.jsonl"
+    lines = {json.loads(line)["id"]: line for line in prompts.read_text().splitlines()}
+    chosen = shortest(prepare(file), _RECORDED)
+    (folder / "prompts.jsonl").write_text("".join(f"{lines[prompt.id]}\n" for prompt in chosen))
+    text = file.read_text()
+    for old, new in (
+        (f'"{prompts}"', '"prompts.jsonl"'),
+        ("max_new_tokens = 96", f"max_new_tokens = {tokens}"),
+        # So few rounds leave the rate uncertain.
+        ("floor = 0.70", f"floor = 0.30\nalpha = {ALPHA}"),
+        (f'name = "{name}"', 'name = "short"\ngolden = "golden"'),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    file.write_text(text)
     record(prepare(file), reason=None)
     return file
 
@@ -44,8 +56,7 @@ def configure(draft: Path, changes: dict[str, Any]) -> None:
 def check_shortest(file: Path, prompts: int) -> CheckResult:
     """Check on the real engine, on the prompts that cost least."""
     pair = prepare(file, engine="sglang")
-    shortest = sorted(load_prompts(pair), key=lambda prompt: (len(prompt.ids), prompt.id))[:prompts]
-    return check(pair, prompts=",".join(prompt.id for prompt in shortest))
+    return check(pair, prompts=",".join(prompt.id for prompt in shortest(pair, prompts)))
 
 
 def states(result: CheckResult) -> dict[str, str]:

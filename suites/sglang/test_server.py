@@ -25,12 +25,11 @@ from harness.errors import EngineError, InputError
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
 from harness.record import PromptRecord
-from harness.recording import record
-from suites.builtin_pairs import FIXTURES, copy_pair
 from suites.sglang.http import Served, http_server
 from suites.sglang.serving import shortest
+from suites.sglang.short_pair import record_short
 
-TOKENS, PROMPTS, RECORDED = 10, 2, 24
+TOKENS, PROMPTS = 10, 2
 
 pytestmark = pytest.mark.slow
 
@@ -47,33 +46,12 @@ class _Serving:
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Serving]:
     folder = tmp_path_factory.mktemp("server")
-    file = _recorded(folder / "pair")
+    file = record_short(folder / "pair", tokens=TOKENS)
     pair = prepare(file)
     with http_server(pair, folder) as server:
         # Those that cost least.
         prompts = shortest(pair, PROMPTS)
         yield _Serving(file, pair, prompts, server, _reference(pair, prompts))
-
-
-def _recorded(folder: Path) -> Path:
-    """Write the tiny pair with short texts and the prompts that cost least, and record its golden."""
-    file = copy_pair(folder)
-    lines = {json.loads(line)["id"]: line for line in (FIXTURES / "tiny/prompts.jsonl").read_text().splitlines()}
-    chosen = shortest(prepare(file), RECORDED)
-    (folder / "prompts.jsonl").write_text("".join(f"{lines[prompt.id]}\n" for prompt in chosen))
-    text = file.read_text()
-    for old, new in (
-        (f'"{FIXTURES / "tiny"}/prompts.jsonl"', '"prompts.jsonl"'),
-        ("max_new_tokens = 96", f"max_new_tokens = {TOKENS}"),
-        # So few rounds leave the rate uncertain.
-        ("floor = 0.70", "floor = 0.30"),
-        ('name = "tiny"', 'name = "short"\ngolden = "golden"'),
-    ):
-        assert old in text
-        text = text.replace(old, new)
-    file.write_text(text)
-    record(prepare(file), reason=None)
-    return file
 
 
 def _reference(pair: Pair, prompts: list[Prompt]) -> tuple[PromptRecord, ...]:
