@@ -18,6 +18,7 @@ from harness.cli import output
 from harness.cli.conformance import conformance
 from harness.cli.golden import golden
 from harness.cli.layers import layers
+from harness.cli.nightly import nightly
 from harness.cli.power import power
 from harness.cli.trace import trace
 from harness.cli.translate import translate
@@ -40,6 +41,7 @@ app = typer.Typer(
 )
 
 app.add_typer(golden)
+app.add_typer(nightly)
 app.command()(power)
 app.command()(trace)
 app.command()(layers)

@@ -17,12 +17,17 @@ if TYPE_CHECKING:
 
     from harness.engines.base import Progress
 
-__all__ = ["fail", "leave_stdout", "note", "print_json", "print_report", "progress", "usage_message"]
+__all__ = ["fail", "json_text", "leave_stdout", "note", "print_json", "print_report", "progress", "usage_message"]
+
+
+def json_text(body: dict[str, Any]) -> str:
+    """Return one JSON object; a number that JSON cannot say becomes null."""
+    return json.dumps(_finite(body), ensure_ascii=False, indent=2, allow_nan=False)
 
 
 def print_json(body: dict[str, Any]) -> None:
-    """Print one JSON object; a number that JSON cannot say becomes null."""
-    text = json.dumps(_finite(body), ensure_ascii=False, indent=2, allow_nan=False)
+    """Print one JSON object; see `json_text`."""
+    text = json_text(body)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:

@@ -1,17 +1,20 @@
-"""Where the built-in pairs and goldens are: the checkout's own files, or the copies that the wheel carries."""
+"""Where the built-in pairs, prompts and goldens are: the checkout's own files, or the copies that the wheel carries."""
 
 from __future__ import annotations
 
 import functools
+import re
 import tomllib
 from pathlib import Path
 
 from harness.errors import InputError
 from harness.files import is_file, is_folder
 
-__all__ = ["builtin_root", "find_pair"]
+__all__ = ["builtin_root", "find_pair", "find_prompts"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+# Anything else is a path, and is told as one.
+_SET_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 def builtin_root() -> Path:
@@ -57,4 +60,31 @@ def find_pair(name_or_path: str) -> Path:
         "no such pair file, and no built-in pair of that name",
         file=name_or_path,
         expected=f"a path to a .pair.toml, or one of: {', '.join(names) or 'none (the installation is incomplete)'}",
+    )
+
+
+def find_prompts(pair_file: Path, value: str, path: Path) -> Path:
+    """Return the prompts file that a pair file means: a path, or the name of a built-in set.
+
+    Args:
+        pair_file: The pair file, for messages.
+        value: What its key `prompts` says.
+        path: The path that this is, if it is one; what is there wins over a built-in set of the same name.
+
+    Raises:
+        InputError: It looks like a name, and there is neither a file nor a built-in set of that name.
+    """
+    if not _SET_NAME.fullmatch(value) or is_file(path) or is_folder(path):
+        return path
+    folder = builtin_root() / "fixtures" / "prompts"
+    builtin = folder / f"{value}.jsonl"
+    if is_file(builtin):
+        return builtin
+    names = sorted(file.stem for file in folder.glob("*.jsonl"))
+    raise InputError(
+        "no such prompts file, and no built-in set of prompts of that name",
+        file=pair_file,
+        key="prompts",
+        found=value,
+        expected=f"a path to a .jsonl, or one of: {', '.join(names) or 'none (the installation is incomplete)'}",
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.errors import InputError, quote
 from harness.facts.conventions import Reading, find_convention, read_ids
 from harness.files import is_file, is_folder
-from harness.pair.builtin import find_pair
+from harness.pair.builtin import find_pair, find_prompts
 from harness.pair.draft_flags import DraftFlags
 from harness.pair.draft_spec import DraftSpec, read_draft_spec
 from harness.pair.pairfile import PairFile, read_pair_file
@@ -117,7 +117,8 @@ def _assemble(file: Path, settings: PairFile, target: TargetSpec) -> Pair:
     served = draft if settings.served_by is None else draft.served_by(settings.served_by)
     wiring = _read_wiring(settings, draft, served, target)
     _check_fit(file, served, target)
-    pair = Pair(file, settings, target, served, wiring, relative_path(file, "prompts", settings.prompts))
+    prompts = find_prompts(file, settings.prompts, relative_path(file, "prompts", settings.prompts))
+    pair = Pair(file, settings, target, served, wiring, prompts)
     if settings.decode.topk != 1:
         raise InputError(
             "trees are not decoded by any engine here",
@@ -174,6 +175,7 @@ def load_prompts(pair: Pair, selection: str | None = None) -> list[Prompt]:
     return tokenize_prompts(
         select_prompts(read_prompt_lines(pair.prompts_file), selection, pair.prompts_file),
         file=pair.prompts_file,
+        pair_file=pair.file,
         target=pair.target.path,
         vocab_size=pair.target.vocab_size,
         longest=longest,

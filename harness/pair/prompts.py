@@ -31,7 +31,16 @@ def _require_unicode(text: str) -> str:
 
 
 class PromptLine(pydantic.BaseModel):
-    """One line of the prompts file, before it is turned into token ids."""
+    """One line of the prompts file, before it is turned into token ids.
+
+    Attributes:
+        id: Unique name.
+        category: What kind of prompt it is.
+        text: What is asked, as plain text.
+        messages: A chat.
+        token_ids: The prompt as the target sees it.
+        tools: Functions that the chat may call, each a JSON schema as chat templates take them; with `messages` only.
+    """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
     id: str = pydantic.Field(min_length=1)
@@ -39,6 +48,7 @@ class PromptLine(pydantic.BaseModel):
     text: Annotated[str, pydantic.AfterValidator(_require_unicode)] | None = None
     messages: list[Message] | None = None
     token_ids: list[pydantic.NonNegativeInt] | None = None
+    tools: Annotated[list[dict[str, Any]], pydantic.Field(min_length=1)] | None = None
 
     @property
     def kind(self) -> Literal["text", "messages", "token_ids"]:
@@ -135,6 +145,15 @@ def _read_line(text: str, path: Path, number: int) -> PromptLine:
             key=f"{where}, {given[0]}",
             found=quote(value),
             expected="something to read",
+        )
+    if line.tools is not None and line.messages is None:
+        raise InputError(
+            "tools are for messages, which a chat template writes them into",
+            file=path,
+            key=f"{where}, tools",
+            found=f"tools beside {given[0]}",
+            expected="messages",
+            next_step="write the prompt as messages, or leave the tools out",
         )
     return line
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import InputError
-from harness.files import hash_ids, read_text
+from harness.files import hash_ids
+from harness.pair.chat import Chat
 from harness.pair.prompts import Prompt, PromptLine
 from harness.pair.quiet import quiet
 
@@ -17,6 +18,7 @@ def tokenize_prompts(
     lines: list[PromptLine],
     *,
     file: Path,
+    pair_file: Path,
     target: Path,
     vocab_size: int,
     longest: int,
@@ -28,14 +30,16 @@ def tokenize_prompts(
     Args:
         lines: The lines, validated.
         file: Where they came from, for messages.
+        pair_file: The pair file that asked for them, for messages.
         target: The target's checkpoint folder, with its tokenizer.
         vocab_size: The target's vocabulary; an id outside it is refused.
         longest: Most tokens a prompt may have, so that the text to decode still fits the models.
         chat_template: `target`, `none`, or the path of a Jinja file.
-        thinking: Passed to the template as `enable_thinking`; left to the template where `None`.
+        thinking: Whether the template shall ask for thinking; left to the template where `None`.
 
     Raises:
-        InputError: The tokenizer or template cannot be used, or a prompt is too long or outside the vocabulary.
+        InputError: The tokenizer or template cannot be used, the template leaves out what it was given, or a prompt is
+            too long or outside the vocabulary.
     """
     encoder = _Encoder(target, chat_template, thinking)
     prompts = []
@@ -69,6 +73,7 @@ def tokenize_prompts(
                 next_step="shorten the prompt or lower decode.max_new_tokens",
             )
         prompts.append(Prompt(line.id, line.category, tuple(ids), hash_ids(list(ids))))
+    encoder.chat.require_thinking_heeded(pair_file)
     return prompts
 
 
@@ -78,7 +83,7 @@ class _Encoder:
     def __init__(self, target: Path, chat_template: str, thinking: bool | None) -> None:
         self.target = target
         self.chat_template = chat_template
-        self.thinking = thinking
+        self.chat = Chat(lambda: self.tokenizer, target, chat_template, thinking)
         self._tokenizer: Any = None
 
     @property
@@ -110,37 +115,8 @@ class _Encoder:
                     next_step='set chat_template = "target" in the pair file',
                 )
             return self._ids(line, file, line.text)
-        messages = (
-            [{"role": "user", "content": line.text}]
-            if line.messages is None
-            else [message.model_dump() for message in line.messages]
-        )
-        options: dict[str, Any] = {} if self.thinking is None else {"enable_thinking": self.thinking}
-        template = None
-        if self.chat_template != "target":
-            template = read_text(Path(self.chat_template), what="chat template")
-        elif not self.tokenizer.chat_template:
-            raise InputError(
-                "the target's tokenizer has no chat template",
-                file=self.target,
-                key="chat_template",
-                next_step='set chat_template = "none" in the pair file, or name a template file',
-            )
-        try:
-            with quiet():
-                text = self.tokenizer.apply_chat_template(
-                    messages, chat_template=template, add_generation_prompt=True, tokenize=False, **options
-                )
-        except Exception as error:  # noqa: BLE001 - a template may raise anything it likes
-            raise InputError(
-                "the chat template cannot be applied",
-                file=file,
-                key=f"prompt {line.id!r}",
-                found=f"{type(error).__name__}: {error}",
-                expected=f"messages that {self.target if template is None else self.chat_template} has a template for",
-            ) from None
         # The template writes its own special tokens: adding the tokenizer's too would double them.
-        return self._ids(line, file, text, add_special_tokens=False)
+        return self._ids(line, file, self.chat.render(line, file), add_special_tokens=False)
 
     def _ids(self, line: PromptLine, file: Path, text: object, **options: bool) -> list[int]:
         tokenizer = self.tokenizer

@@ -12,6 +12,7 @@ from harness.acceptance import Acceptance
 from harness.check import CheckResult, Measurement
 from harness.detectors import State
 from harness.errors import one_line
+from harness.report.figures import percent, with_error
 
 __all__ = ["STYLES", "check_report", "failure", "measurement_report", "percent", "rate_text", "with_error"]
 
@@ -23,18 +24,6 @@ STYLES = {
     State.NOT_MEASURED: "magenta",
     State.NOT_APPLICABLE: "dim",
 }
-
-
-def percent(value: float | None) -> str:
-    """Return a share as a percentage, `n/a` where nothing was measured."""
-    return "n/a" if value is None else f"{value:.1%}"
-
-
-def with_error(value: float | None, error: float | None) -> str:
-    """Return a share in per cent with its standard error, without the sign: `82.3±1.9`."""
-    if value is None:
-        return percent(value)
-    return f"{100 * value:.1f}" if error is None else f"{100 * value:.1f}±{100 * error:.1f}"
 
 
 def rate_text(acceptance: Acceptance | None) -> str:

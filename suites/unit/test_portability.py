@@ -74,3 +74,6 @@ def test_the_wheel_carries_the_tiny_pair(tmp_path: Path) -> None:
     status, _, body = _check(empty, PYTHONPATH=str(site))
     assert (status, body["verdict"]) == (0, "pass")
     assert Path(body["golden"]).is_relative_to(site)
+    for name in ("chat-70.jsonl", "chat-80.jsonl"):
+        carried = site / "harness/builtin/fixtures/prompts" / name
+        assert carried.read_bytes() == (ROOT / "fixtures/prompts" / name).read_bytes()

@@ -1,0 +1,112 @@
+"""One open issue for each nightly that is not green: opened, commented while it lasts, closed when it is over.
+
+By GitHub's own command `gh`, which brings the address, the token and the retries of the platform it runs on.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.errors import EngineError, InputError, one_line
+from harness.files import parse_json
+
+__all__ = ["LABEL", "Published", "publish"]
+
+LABEL = "acceptance-nightly"
+_DEADLINE = 120
+
+
+@dataclass(frozen=True)
+class Published:
+    """What was done.
+
+    Attributes:
+        done: `opened`, `commented`, `closed` or `nothing`.
+        issue: The issue's address; `None` where there is none.
+    """
+
+    done: str
+    issue: str | None
+
+
+def publish(*, title: str, body: str, green: bool, repository: str, label: str = LABEL) -> Published:
+    """Bring a nightly's issue up to date.
+
+    Args:
+        title: The issue's title, the same one every night: with the label, it is what the open issue is found by.
+        body: What to say, as Markdown.
+        green: Whether the nightly is green.
+        repository: As `owner/name`.
+        label: The label, made where there is none.
+
+    Raises:
+        InputError: There is no `gh`.
+        EngineError: `gh` failed or did not end.
+    """
+    here = ("--repo", repository)
+    found = _gh(
+        "issue", "list", *here, "--label", label, "--state", "open", "--limit", "200", "--json", "number,title,url"
+    )
+    ours = sorted((entry["number"], entry["url"]) for entry in _list(found) if entry["title"] == title)
+    if not ours:
+        if green:
+            return Published("nothing", None)
+        _gh("label", "create", label, *here, "--force", "--color", "B60205", "--description", "a nightly is not green")
+        opened = _gh_with(body, "issue", "create", *here, "--title", title, "--label", label)
+        return Published("opened", opened.strip() or None)
+    number, url = ours[0]
+    _gh_with(body, "issue", "comment", str(number), *here)
+    if not green:
+        return Published("commented", url)
+    _gh("issue", "close", str(number), *here, "--reason", "completed")
+    return Published("closed", url)
+
+
+def _list(text: str) -> list[dict[str, Any]]:
+    try:
+        entries = parse_json(text)
+    except ValueError:
+        entries = None
+    keys = {"number", "title", "url"}
+    if isinstance(entries, list) and all(isinstance(entry, dict) and keys <= set(entry) for entry in entries):
+        return entries
+    raise EngineError(f"gh issue list answered with no list of issues: {one_line(text, 240)}.")
+
+
+def _gh_with(body: str, *arguments: str) -> str:
+    """Run `gh` with a text from a file: a command line holds no long one."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "body.md"
+        file.write_text(body, encoding="utf-8")
+        return _gh(*arguments, "--body-file", str(file))
+
+
+def _gh(*arguments: str) -> str:
+    command = ["gh", *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE, check=False)  # noqa: S603
+    except FileNotFoundError:
+        raise InputError(
+            "GitHub's command gh is not installed",
+            key="gh",
+            expected="gh on the PATH, as GitHub's own runners have it",
+            next_step="install it (https://cli.github.com), or run this step on a runner that has it",
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise EngineError(f"{_shown(arguments)} did not end within {_DEADLINE} s.") from None
+    if done.returncode != 0:
+        raise EngineError(
+            f"{_shown(arguments)} failed with status {done.returncode}: {one_line(done.stderr, 480)}. "
+            "Next: see that GH_TOKEN is set and may write issues (permissions: issues: write)."
+        )
+    return done.stdout
+
+
+def _shown(arguments: Sequence[str]) -> str:
+    return one_line(json.dumps(["gh", *arguments], ensure_ascii=False), 240)
