@@ -25,7 +25,7 @@ from harness.models.target import Target
 from harness.pair.prompts import Prompt
 from harness.record import PromptRecord, TargetCheck, histogram_of
 
-__all__ = ["Seen", "StateFilter", "draft_on", "replay", "see"]
+__all__ = ["Seen", "StateFilter", "Wires", "draft_on", "replay", "replay_all", "see"]
 
 # A function over concatenated states [B, T, boundaries * H], applied between capture and draft.
 StateFilter = Callable[[Tensor], Tensor]
@@ -60,12 +60,44 @@ def replay(
     Returns:
         Records in the prompts' order. "Accepted" means that the draft's token is the text's.
     """
-    records: list[PromptRecord | None] = [None] * len(prompts)
-    for seen in see(target, boundaries, prompts, texts, limits, max_rows=max_rows):
-        for row, record in zip(seen.rows, draft_on(draft, seen, boundaries, limits, state_filter), strict=True):
-            records[row] = record
+    wiring = Wires(boundaries, state_filter)
+    return replay_all(target, draft, [wiring], prompts, texts, limits, max_rows=max_rows, advance=advance)[0]
+
+
+@dataclass(frozen=True)
+class Wires:
+    """What a draft is given of the target's states.
+
+    Attributes:
+        boundaries: In the order of concatenation.
+        state_filter: As for `replay`.
+    """
+
+    boundaries: tuple[int, ...]
+    state_filter: StateFilter | None = None
+
+
+@torch.inference_mode()
+def replay_all(
+    target: Target,
+    draft: Eagle3Draft,
+    wirings: Sequence[Wires],
+    prompts: Sequence[Prompt],
+    texts: Sequence[tuple[int, ...]],
+    limits: Limits,
+    *,
+    max_rows: int | None = None,
+    advance: Callable[[int], None] = lambda _: None,
+) -> list[list[PromptRecord]]:
+    """Measure a draft in several wirings on one run of the target: as `replay`, a result for each wiring."""
+    every = [boundary for wires in wirings for boundary in wires.boundaries]
+    records: list[dict[int, PromptRecord]] = [{} for _ in wirings]
+    for seen in see(target, every, prompts, texts, limits, max_rows=max_rows):
+        for wires, found in zip(wirings, records, strict=True):
+            made = draft_on(draft, seen, wires.boundaries, limits, wires.state_filter)
+            found.update(zip(seen.rows, made, strict=True))
         advance(len(seen.rows))
-    return [record for record in records if record is not None]
+    return [[found[row] for row in range(len(prompts))] for found in records]
 
 
 @dataclass(frozen=True)
