@@ -15,12 +15,16 @@ from harness.engines.reference.loaded import load
 from harness.engines.reference.replay import replay
 from harness.engines.reference.sequential import sequential
 from harness.pair.pair import load_prompts
+from harness.pair.pairfile import read_pair_file
 from harness.pair.prompts import read_prompt_lines
 from suites.real_target import require_target
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "fixtures" / "smollm2"
-NAMES = {"smollm2": "draft", "smollm2-embedding": "draft-embedding"}
+# By pair, the folder of its draft.
+NAMES = {
+    file.name.removesuffix(".pair.toml"): read_pair_file(file).draft for file in sorted(FOLDER.glob("*.pair.toml"))
+}
 
 
 def _report() -> dict[str, Any]:

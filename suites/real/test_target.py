@@ -21,9 +21,9 @@ from suites.real_target import require_target
 PAIRS = Path(__file__).resolve().parents[2] / "fixtures" / "smollm2"
 
 
-@pytest.mark.parametrize("name", ["smollm2", "smollm2-embedding"])
-def test_the_pair_files_name_the_folder_that_is_made(name: str) -> None:
-    settings = read_pair_file(PAIRS / f"{name}.pair.toml")
+@pytest.mark.parametrize("file", PAIRS.glob("*.pair.toml"), ids=lambda file: file.name)
+def test_the_pair_files_name_the_folder_that_is_made(file: Path) -> None:
+    settings = read_pair_file(file)
     assert settings.target == str(FOLDER)
     assert settings.target_made_by == "python -m fixtures.smollm2.target"
 
