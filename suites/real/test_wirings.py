@@ -76,3 +76,9 @@ def test_the_tables_go_between_their_marks(
     page.write_text("no place")
     with pytest.raises(InputError, match="no place for the tables"):
         wirings._replace(page, "")
+
+
+def test_a_loss_is_told_as_a_change() -> None:
+    assert wirings._change({"estimate": 0.0, "low": 0.0, "high": 0.0}, 100, 1) == "+0.0 [+0.0, +0.0]"
+    assert wirings._change({"estimate": 0.123, "low": 0.1, "high": 0.2}, 100, 1) == "-12.3 [-20.0, -10.0]"
+    assert wirings._change({"estimate": float("nan"), "low": 0.0, "high": 0.0}, 1, 4) == "not finite"
