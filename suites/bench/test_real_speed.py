@@ -48,8 +48,7 @@ def _best(run: Callable[[], _Result], repeats: int) -> tuple[_Result, float]:
 def test_replay_against_every_other_way(loaded: LoadedPair) -> None:
     """Replay takes at most a third of the sequential decoder's time, one more hypothesis 1/30; the rounds are equal.
 
-    So little for two reasons: the draft accepts nine tokens of ten, which leaves the decoder few rounds, and on one thread
-    a forward over many tokens is bound by arithmetic.
+    So little since the draft accepts nine tokens of ten, which leaves the decoder few rounds.
     """
     prompts = [prompt for prompt in load_prompts(loaded.pair) if len(prompt.ids) <= LONGEST][:PROMPTS]
     target, draft, limits, boundaries = loaded.target, loaded.draft, loaded.limits, loaded.pair.boundaries
