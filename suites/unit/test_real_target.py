@@ -21,7 +21,7 @@ from suites.real_target import require_target
 PAIRS = Path(__file__).resolve().parents[2] / "fixtures" / "smollm2"
 
 
-@pytest.mark.parametrize("file", PAIRS.glob("*.pair.toml"), ids=lambda file: file.name)
+@pytest.mark.parametrize("file", sorted(PAIRS.glob("*.pair.toml")), ids=lambda file: file.name)
 def test_the_pair_files_name_the_folder_that_is_made(file: Path) -> None:
     settings = read_pair_file(file)
     assert settings.target == str(FOLDER)
