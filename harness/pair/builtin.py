@@ -51,11 +51,11 @@ def find_pair(name_or_path: str) -> Path:
     path = Path(name_or_path)
     if is_file(path):
         return path
-    folder = builtin_root() / "fixtures" / "pairs"
-    builtin = folder / f"{name_or_path}.pair.toml"
-    if path.name == name_or_path and is_file(builtin):
-        return builtin
-    names = sorted(file.name.removesuffix(".pair.toml") for file in folder.glob("*.pair.toml"))
+    # The small pairs stand together; one whose target must be made first stands beside what makes it.
+    files = {file.name.removesuffix(".pair.toml"): file for file in builtin_root().glob("fixtures/*/*.pair.toml")}
+    if name_or_path in files:
+        return files[name_or_path]
+    names = sorted(files)
     raise InputError(
         "no such pair file, and no built-in pair of that name",
         file=name_or_path,

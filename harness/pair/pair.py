@@ -108,8 +108,9 @@ def load_pair(name_or_path: str | Path) -> Pair:
     """
     file = find_pair(str(name_or_path))
     settings = read_pair_file(file)
-    target = read_target_spec(checkpoint_folder(file, "target", settings.target, settings.target_revision))
-    return _assemble(file, settings, target)
+    made_by = settings.target_made_by
+    folder = checkpoint_folder(file, "target", settings.target, settings.target_revision, made_by=made_by)
+    return _assemble(file, settings, read_target_spec(folder))
 
 
 def _assemble(file: Path, settings: PairFile, target: TargetSpec) -> Pair:
@@ -199,8 +200,21 @@ def relative_path(pair_file: Path, key: str, value: str) -> Path:
     raise InputError("the value is not usable", file=pair_file, key=key, found=quote(value), expected="a path")
 
 
-def checkpoint_folder(pair_file: Path, key: str, value: str, revision: str | None) -> Path:
-    """Return the folder of a checkpoint: a path, or a hub id through the hub's own cache."""
+def checkpoint_folder(
+    pair_file: Path, key: str, value: str, revision: str | None, *, made_by: str | None = None
+) -> Path:
+    """Return the folder of a checkpoint: a path, or a hub id through the hub's own cache.
+
+    Args:
+        pair_file: The pair file, for messages.
+        key: Its key.
+        value: What the key says.
+        revision: The revision of a hub id.
+        made_by: The command that makes the folder where it is not there.
+
+    Raises:
+        InputError: There is no such checkpoint.
+    """
     path = relative_path(pair_file, key, value)
     if is_folder(path):
         return path
@@ -212,6 +226,7 @@ def checkpoint_folder(pair_file: Path, key: str, value: str, revision: str | Non
             key=key,
             found=str(path),
             expected="a folder with config.json and safetensors, or a hub id",
+            next_step=None if made_by is None else f"make it: {made_by}",
         )
     import huggingface_hub
 

@@ -118,11 +118,15 @@ class EngineSettings(_Strict):
 
 
 class PairFile(_Strict):
-    """A pair file's content; see the README for every key."""
+    """A pair file's content; see the README for every key.
+
+    `target_made_by` is the command to tell a user whose target is not there yet; nothing runs it.
+    """
 
     name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
     target: str = pydantic.Field(min_length=1)
     target_revision: str | None = None
+    target_made_by: str | None = pydantic.Field(default=None, min_length=1)
     draft: str = pydantic.Field(min_length=1)
     prompts: str = pydantic.Field(min_length=1)
     golden: str | None = None

@@ -26,12 +26,12 @@ from tinypair import prompts as recipe_prompts  # noqa: E402
 from tinypair import report  # noqa: E402
 from tinypair.corpus import Series, corpus  # noqa: E402
 from tinypair.draft import DraftSettings  # noqa: E402
-from tinypair.files import RefusedError, new_folder  # noqa: E402
 from tinypair.measure import Cost, Measured, cost, faults  # noqa: E402
 from tinypair.stages import BOUNDARIES, Recipe  # noqa: E402
 from tinypair.target import TargetSettings  # noqa: E402
 from tinypair.texts import Group  # noqa: E402
 
+from fixtures.training.files import RefusedError, new_folder  # noqa: E402
 from harness.pair.prompts import Prompt  # noqa: E402
 
 LAYER = {

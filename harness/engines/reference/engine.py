@@ -13,7 +13,8 @@ from harness.engines.base import Probe, Progress, Recording, Texts, view_of
 from harness.engines.reference.batched import batched
 from harness.engines.reference.draft_cache import DraftCache
 from harness.engines.reference.loaded import load
-from harness.engines.reference.noise import measure_noise
+from harness.engines.reference.noise import jittered, measure_noise
+from harness.engines.reference.replay import Wires
 from harness.engines.reference.sequential import propose, sequential
 from harness.engines.reference.threads import suitable_threads
 from harness.pair.pair import Pair
@@ -52,11 +53,12 @@ class ReferenceEngine:
         with suitable_threads(pair):
             loaded = load(pair)
             texts = loaded.texts(prompts, progress)
-            records = loaded.replay(prompts, texts, progress)
-            require_worthy(records)
-            noise = measure_noise(loaded, prompts, texts, records, progress)
             wires = shifted(pair)
-            moved = loaded.replay(prompts, texts, progress, wires)
+            # One run of the target for all that only reads its states otherwise.
+            wirings = [Wires(pair.boundaries), *jittered(pair.boundaries), Wires(wires)]
+            records, *jitters, moved = loaded.replay_all(wirings, prompts, texts, progress)
+            require_worthy(records)
+            noise = measure_noise(loaded, prompts, texts, records, jitters, progress)
         seconds = time.perf_counter() - start
         name = f"reference:{self.mode}"
         return Recording(as_run(pair, records, name, seconds), noise, as_run(pair, moved, name, seconds), wires)

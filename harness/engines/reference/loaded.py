@@ -10,7 +10,7 @@ import torch
 from harness.engines.base import Progress
 from harness.engines.reference.agreement import agreement
 from harness.engines.reference.greedy import greedy_texts
-from harness.engines.reference.replay import replay
+from harness.engines.reference.replay import Wires, replay, replay_all
 from harness.engines.reference.rounds import Limits
 from harness.errors import InputError
 from harness.models.draft import Eagle3Draft
@@ -51,16 +51,24 @@ class LoadedPair:
         return greedy_texts(self.target, [prompt.ids for prompt in prompts], self.limits, progress.advance)
 
     def replay(
+        self, prompts: Sequence[Prompt], texts: Sequence[tuple[int, ...]], progress: Progress
+    ) -> list[PromptRecord]:
+        """Replay known texts."""
+        progress.begin("replay", len(prompts))
+        return replay(
+            self.target, self.draft, self.pair.boundaries, prompts, texts, self.limits, advance=progress.advance
+        )
+
+    def replay_all(
         self,
+        wirings: Sequence[Wires],
         prompts: Sequence[Prompt],
         texts: Sequence[tuple[int, ...]],
         progress: Progress,
-        boundaries: tuple[int, ...] | None = None,
-    ) -> list[PromptRecord]:
-        """Replay known texts, with other boundaries than the pair's where they are given."""
-        progress.begin("replay" if boundaries is None else f"replay with boundaries {list(boundaries)}", len(prompts))
-        wires = self.pair.boundaries if boundaries is None else boundaries
-        return replay(self.target, self.draft, wires, prompts, texts, self.limits, advance=progress.advance)
+    ) -> list[list[PromptRecord]]:
+        """Replay known texts in several wirings, on one run of the target."""
+        progress.begin(f"replay in {len(wirings)} wirings", len(prompts))
+        return replay_all(self.target, self.draft, wirings, prompts, texts, self.limits, advance=progress.advance)
 
     def judge_output(
         self, records: Sequence[PromptRecord], prompts: Sequence[Prompt], texts: Sequence[tuple[int, ...]]

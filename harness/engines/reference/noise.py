@@ -16,12 +16,12 @@ from torch import Tensor
 
 from harness.engines.base import NoiseSample, Progress
 from harness.engines.reference.loaded import LoadedPair
-from harness.engines.reference.replay import StateFilter, replay
+from harness.engines.reference.replay import StateFilter, Wires, replay
 from harness.models.target import Target
 from harness.pair.prompts import Prompt
 from harness.record import PromptRecord, changed_blocks
 
-__all__ = ["measure_noise"]
+__all__ = ["jittered", "measure_noise"]
 
 # Kernels of one dtype differ by a few units in the last place in each of the target's layers; 64 of them on the
 # captured state is generous, and far below what any wrong wire does.
@@ -37,15 +37,23 @@ def measure_noise(
     prompts: Sequence[Prompt],
     texts: Sequence[tuple[int, ...]],
     records: Sequence[PromptRecord],
+    jitters: Sequence[Sequence[PromptRecord]],
     progress: Progress,
 ) -> dict[str, NoiseSample]:
-    """Return the noise of the pair's own dtype, and of bfloat16 where a copy of the target fits in memory."""
+    """Return the noise of the pair's own dtype, and of bfloat16 where a copy of the target fits in memory.
+
+    Args:
+        loaded: The pair.
+        prompts: Its prompts.
+        texts: Their texts.
+        records: What replay makes of them.
+        jitters: What it makes of them in the wirings of `jittered`.
+        progress: Where to tell how far it is.
+    """
     dtype = loaded.pair.settings.engine.dtype
-    copies = 1 + len(_SEEDS)
     bfloat16 = dtype in ("float32", "float64") and _size(loaded.target) <= _LARGEST_COPY
-    progress.begin("measuring rounding noise", len(prompts) * (copies + bfloat16))
-    arms = [_rerun(loaded, prompts, texts, progress, max_rows=1)]
-    arms += [_rerun(loaded, prompts, texts, progress, state_filter=_jitter(seed)) for seed in _SEEDS]
+    progress.begin("measuring rounding noise", len(prompts) * (1 + bfloat16))
+    arms = [_rerun(loaded, prompts, texts, progress, max_rows=1), *jitters]
     how = f"prompts one by one; states jittered by {_UNITS} units in the last place, {len(_SEEDS)} times"
     samples: dict[str, NoiseSample] = {dtype: _compare(records, arms, dtype, how)}
     if bfloat16:
@@ -65,7 +73,6 @@ def _rerun(
     progress: Progress,
     *,
     max_rows: int | None = None,
-    state_filter: StateFilter | None = None,
 ) -> list[PromptRecord]:
     return replay(
         loaded.target,
@@ -75,9 +82,13 @@ def _rerun(
         texts,
         loaded.limits,
         max_rows=max_rows,
-        state_filter=state_filter,
         advance=progress.advance,
     )
+
+
+def jittered(boundaries: tuple[int, ...]) -> list[Wires]:
+    """Return wirings whose states are disturbed as another machine's kernels would."""
+    return [Wires(boundaries, _jitter(seed)) for seed in _SEEDS]
 
 
 def _jitter(seed: int) -> StateFilter:
@@ -96,7 +107,9 @@ def _in_bfloat16(loaded: LoadedPair) -> LoadedPair:
     return LoadedPair(loaded.pair, target, copy.deepcopy(loaded.draft).to(torch.bfloat16))
 
 
-def _compare(records: Sequence[PromptRecord], arms: list[list[PromptRecord]], dtype: str, how: str) -> NoiseSample:
+def _compare(
+    records: Sequence[PromptRecord], arms: Sequence[Sequence[PromptRecord]], dtype: str, how: str
+) -> NoiseSample:
     blocks = changed = 0
     shifts = []
     for arm in arms:

@@ -7,7 +7,7 @@ and walking the text over the chains found gives the rounds of the sequential de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,9 +23,9 @@ from harness.models.precision import norm_dtype
 from harness.models.sketch import BoundarySketches, sketch, sketch_parts
 from harness.models.target import Target
 from harness.pair.prompts import Prompt
-from harness.record import PromptRecord, histogram_of
+from harness.record import PromptRecord, TargetCheck, histogram_of
 
-__all__ = ["StateFilter", "replay"]
+__all__ = ["Seen", "StateFilter", "Wires", "draft_on", "replay", "replay_all", "see"]
 
 # A function over concatenated states [B, T, boundaries * H], applied between capture and draft.
 StateFilter = Callable[[Tensor], Tensor]
@@ -60,35 +60,145 @@ def replay(
     Returns:
         Records in the prompts' order. "Accepted" means that the draft's token is the text's.
     """
-    records: list[PromptRecord | None] = [None] * len(prompts)
-    inverse = draft.from_target()
+    wiring = Wires(boundaries, state_filter)
+    return replay_all(target, draft, [wiring], prompts, texts, limits, max_rows=max_rows, advance=advance)[0]
+
+
+@dataclass(frozen=True)
+class Wires:
+    """What a draft is given of the target's states.
+
+    Attributes:
+        boundaries: In the order of concatenation.
+        state_filter: As for `replay`.
+    """
+
+    boundaries: tuple[int, ...]
+    state_filter: StateFilter | None = None
+
+
+@torch.inference_mode()
+def replay_all(
+    target: Target,
+    draft: Eagle3Draft,
+    wirings: Sequence[Wires],
+    prompts: Sequence[Prompt],
+    texts: Sequence[tuple[int, ...]],
+    limits: Limits,
+    *,
+    max_rows: int | None = None,
+    advance: Callable[[int], None] = lambda _: None,
+) -> list[list[PromptRecord]]:
+    """Measure a draft in several wirings on one run of the target: as `replay`, a result for each wiring."""
+    every = [boundary for wires in wirings for boundary in wires.boundaries]
+    records: list[dict[int, PromptRecord]] = [{} for _ in wirings]
+    for seen in see(target, every, prompts, texts, limits, max_rows=max_rows):
+        for wires, found in zip(wirings, records, strict=True):
+            made = draft_on(draft, seen, wires.boundaries, limits, wires.state_filter)
+            found.update(zip(seen.rows, made, strict=True))
+        advance(len(seen.rows))
+    return [[found[row] for row in range(len(prompts))] for found in records]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the target computed on a batch of prompts and texts: all that a draft of it, however wired, reads.
+
+    Attributes:
+        rows: Which of the prompts.
+        prompts: The prompts.
+        texts: Their continuations.
+        checks: The target's agreement with them.
+        ids: int64 [B, T+1]: prompts and texts, padded.
+        states: By boundary, [B, T, H].
+        samples: int64 [B, POSITIONS]: the positions that are sketched.
+        sketches: Of every boundary there, float32 [B, POSITIONS, num_layers + 1, WIDTH].
+    """
+
+    rows: list[int]
+    prompts: list[Prompt]
+    texts: list[tuple[int, ...]]
+    checks: list[TargetCheck]
+    ids: Tensor
+    states: Mapping[int, Tensor]
+    samples: Tensor
+    sketches: Tensor
+
+
+@torch.inference_mode()
+def see(
+    target: Target,
+    boundaries: Iterable[int],
+    prompts: Sequence[Prompt],
+    texts: Sequence[tuple[int, ...]],
+    limits: Limits,
+    *,
+    max_rows: int | None = None,
+) -> Iterator[Seen]:
+    """Run the target over prompts and texts, batch by batch; `draft_on` then tries a wiring without it.
+
+    Args:
+        target: The target.
+        boundaries: Those that any wiring to be tried reads.
+        prompts: The prompts.
+        texts: Each prompt's continuation, cut by `limits`.
+        limits: What ends a text.
+        max_rows: Most prompts in a batch.
+    """
+    wanted = tuple(dict.fromkeys(boundaries))
     for rows in text_batches(target, prompts, texts, max_rows):
         batch = [prompts[row] for row in rows]
         known = [texts[row] for row in rows]
         samples = _samples(batch, known, limits).to(target.device)
         with (
-            target.capture(boundaries) as capture,
-            BoundarySketches(target.model, target.spec.num_layers, samples) as seen,
+            target.capture(wanted) as capture,
+            BoundarySketches(target.model, target.spec.num_layers, samples) as sketches,
         ):
             checks, ids = forward_texts(target, batch, known)
-            states = capture.concatenated()
-        if state_filter is not None:
-            states = state_filter(states)
-        tables = _run_draft(draft, inverse, ids, states, batch, known, limits)
-        sketches = torch.cat(
-            (
-                seen.stacked(),
-                sketch_parts(states, samples, len(boundaries)),
-                _fused(draft, states, samples)[:, :, None],
-                tables.sketches,
-            ),
-            dim=2,
-        )
-        for row, prompt, text, check, table, sketch_row in zip(
-            rows, batch, known, checks, tables.rows, sketches.cpu().numpy().astype(np.float32), strict=True
-        ):
-            counter = walk(text, table[0], limits)
-            records[row] = PromptRecord(
+            states = {boundary: capture.state(boundary) for boundary in wanted}
+        yield Seen(rows, batch, known, checks, ids, states, samples, sketches.stacked())
+
+
+@torch.inference_mode()
+def draft_on(
+    draft: Eagle3Draft,
+    seen: Seen,
+    boundaries: tuple[int, ...],
+    limits: Limits,
+    state_filter: StateFilter | None = None,
+) -> list[PromptRecord]:
+    """Measure a draft on what the target computed.
+
+    Args:
+        draft: The draft.
+        seen: What the target computed.
+        boundaries: What the draft is given, in the order of concatenation; each must be among `seen.states`.
+        limits: What ends a text, and the chain length.
+        state_filter: As for `replay`.
+
+    Returns:
+        Records in the order of `seen.rows`.
+    """
+    states = torch.cat([seen.states[boundary] for boundary in boundaries], dim=-1)
+    if state_filter is not None:
+        states = state_filter(states)
+    tables = _run_draft(draft, draft.from_target(), seen.ids, states, seen.prompts, seen.texts, limits)
+    sketches = torch.cat(
+        (
+            seen.sketches,
+            sketch_parts(states, seen.samples, len(boundaries)),
+            _fused(draft, states, seen.samples)[:, :, None],
+            tables.sketches,
+        ),
+        dim=2,
+    )
+    records = []
+    for prompt, text, check, table, sketch_row in zip(
+        seen.prompts, seen.texts, seen.checks, tables.rows, sketches.cpu().numpy().astype(np.float32), strict=True
+    ):
+        counter = walk(text, table[0], limits)
+        records.append(
+            PromptRecord(
                 id=prompt.id,
                 category=prompt.category,
                 prompt_hash=prompt.hash,
@@ -104,8 +214,8 @@ def replay(
                 # A text in which no round could start has no position to sample.
                 sketches=sketch_row if limits.starts(text) else np.full_like(sketch_row, np.nan),
             )
-        advance(len(rows))
-    return [record for record in records if record is not None]
+        )
+    return records
 
 
 def _samples(prompts: Sequence[Prompt], texts: Sequence[tuple[int, ...]], limits: Limits) -> Tensor:

@@ -1,0 +1,84 @@
+"""The command behind the tables of wrong wires, on the tiny pair: nothing here needs the real one."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fixtures.smollm2 import wirings
+from fixtures.smollm2.wirings import Wiring, boundary_faults, main, measure_all
+from harness.acceptance import counts_of, measure_acceptance
+from harness.check import prepare
+from harness.errors import InputError
+from harness.models.chains import ParallelChains
+from suites.builtin_pairs import replay_golden
+
+OTHER = (0, 2, 4)
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, list[Wiring]]:
+    return measure_all(prepare("tiny"), OTHER, Console(file=io.StringIO()))
+
+
+def test_every_wrong_wire_is_seen_and_the_right_one_is_not(measured: dict[str, list[Wiring]]) -> None:
+    right, *wrong = measured["wirings"]
+    assert right.seen_by == []
+    assert len(wrong) == len(boundary_faults((2, 4, 7), 8, OTHER)) + 5
+    assert [one.name for one in wrong if not one.seen_by] == []
+
+
+def test_a_wiring_tried_without_the_target_is_the_one_replayed_with_it(measured: dict[str, list[Wiring]]) -> None:
+    one = next(one for one in measured["wirings"] if one.name == "slot 2 +1")
+    run = replay_golden("tiny", (2, 4, 8))
+    assert one.rate == measure_acceptance(map(counts_of, run.records)).rate
+    assert one.what == "[2, 4, 8]"
+
+
+def test_what_no_layer_id_makes_does_something(measured: dict[str, list[Wiring]]) -> None:
+    rates = {one.name: one.rate for one in measured["wirings"]}
+    for name in ("post-norm last", "recycled post-norm", "d2t ignored", "residual dropped"):
+        assert rates[name] < rates["right"] - 0.02, name
+    found = {one.name: one.findings["proposals"].figures["changed"] for one in measured["wirings"]}
+    assert found["positions stuck"] > 0
+    # The fault was taken out again.
+    assert not hasattr(ParallelChains, "_step")
+
+
+def test_drift_is_the_targets(measured: dict[str, list[Wiring]]) -> None:
+    drifted = {one.name: one.findings["target"].figures["drifted"] for one in measured["drift"]}
+    assert drifted["4 bits"] > drifted["int8"] > 0
+
+
+def test_the_faults_of_a_wiring() -> None:
+    faults = boundary_faults((2, 4, 7), 8, OTHER)
+    assert faults["all +1"] == (3, 5, 8)
+    assert faults["slot 0 -1"] == (1, 4, 7)
+    assert faults["permutation 021"] == (2, 7, 4)
+    assert len([name for name in faults if name.startswith("permutation")]) == 5
+    assert "all -1" not in boundary_faults((0, 2, 4), 8, (2, 4, 7))
+
+
+def test_the_tables_go_between_their_marks(
+    tmp_path: Path, measured: dict[str, list[Wiring]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- wirings: begin -->\nold\n<!-- wirings: end -->\nafter\n")
+    monkeypatch.setattr(wirings, "measure_all", lambda *_: measured)
+    main("tiny", "0,2,4", page, as_json=False)
+    lines = page.read_text().splitlines()
+    assert (lines[0], lines[-1]) == ("before", "after")
+    assert "old" not in lines
+    assert any(line.startswith("| the incident | [0, 2, 4] |") for line in lines)
+    page.write_text("no place")
+    with pytest.raises(InputError, match="no place for the tables"):
+        wirings._replace(page, "")
+
+
+def test_a_loss_is_told_as_a_change() -> None:
+    assert wirings._change({"estimate": 0.0, "low": 0.0, "high": 0.0}, 100, 1) == "+0.0 [+0.0, +0.0]"
+    assert wirings._change({"estimate": 0.123, "low": 0.1, "high": 0.2}, 100, 1) == "-12.3 [-20.0, -10.0]"
+    assert wirings._change({"estimate": float("nan"), "low": 0.0, "high": 0.0}, 1, 4) == "not finite"
