@@ -56,7 +56,8 @@ def run_whole(architecture: str, asked: Asked) -> Outcome | str:
         with tempfile.TemporaryDirectory(prefix="harness-conformance-") as folder:
             return Outcome(_received(_write_pair(Path(folder), architecture, asked.ids)))
     except HarnessError as error:
-        return one_line(str(error), 300)
+        # The log is of this machine, and gone with it.
+        return one_line(str(error).partition("; its log is ")[0], 300)
 
 
 def _received(file: Path) -> tuple[int | None, ...]:
