@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from harness.conformance import forward, known, matrix
+from harness.conformance import forward, known, matrix, whole
 from harness.conformance.asked import WHOLE_ENGINE, Asked, asked_lists
 from harness.conformance.known import KNOWN, find_known, not_judged
 from harness.conformance.matrix import Facts, ForwardAnswer, build_matrix
 from harness.conformance.setters import Outcome, run_setter
 from harness.conformance.sources import SglangSources, read_sources
-from harness.errors import InputError
+from harness.errors import EngineError, InputError
 from harness.facts.sglang import LAST
 from suites.unit.conftest import Command
 
@@ -502,11 +502,11 @@ def test_a_forward_that_ran_is_believed_over_the_setter(tmp_path: Path) -> None:
 def test_what_a_whole_engine_hands_on_is_believed_first(
     received: tuple[int, ...], verdict: str, tmp_path: Path
 ) -> None:
-    def whole(_architecture: str, asked: Any) -> ForwardAnswer:
+    def handed(_architecture: str, asked: Any) -> ForwardAnswer:
         assert {entry.name: entry.ids for entry in asked}[WHOLE_ENGINE] == (1, 3, 6)
         return ForwardAnswer({WHOLE_ENGINE: Outcome((2, 4, 7))}, whole={WHOLE_ENGINE: Outcome(received)})
 
-    entry = build_matrix(_sources(tmp_path, llama=LLAMA), forwards=whole).classes[0]
+    entry = build_matrix(_sources(tmp_path, llama=LLAMA), forwards=handed).classes[0]
     assert (entry.obtained, entry.verdict) == ("ran end to end", verdict)
     rows = {row.asked.name: row for row in entry.rows}
     assert (rows[WHOLE_ENGINE].obtained, rows[WHOLE_ENGINE].outcome) == ("ran end to end", Outcome(received))
@@ -521,6 +521,17 @@ def test_a_forward_that_differs_is_not_hidden_by_a_whole_engine_that_agrees(tmp_
     assert entry.verdict == matrix.DIFFERS
     (row,) = [row for row in entry.rows if row.verdict == matrix.DIFFERS]
     assert (row.obtained, row.outcome) == ("ran forward", Outcome((2,)))
+
+
+def test_why_a_whole_engine_did_not_run_names_no_place_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def died(*_: Any) -> None:
+        raise EngineError(
+            "SGLang died; the last error in its log is KeyError: 'x'; its log is /some/log, the end of it:\n  x"
+        )
+
+    monkeypatch.setattr(whole, "_write_pair", died)
+    (entry,) = [entry for entry in asked_lists() if entry.name == WHOLE_ENGINE]
+    assert whole.run_whole("LlamaForCausalLM", entry) == "SGLang died; the last error in its log is KeyError: 'x'"
 
 
 def test_a_class_that_does_not_run_says_why() -> None:
