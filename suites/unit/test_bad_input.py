@@ -216,7 +216,7 @@ def test_a_fault_of_the_engine_is_exit_4_without_a_traceback(
 _MOMENTS = {
     "loading": "harness.engines.reference.loaded.load_target",
     "decoding": "harness.engines.reference.loaded.greedy_texts",
-    "replaying": "harness.engines.reference.loaded.replay",
+    "replaying": "harness.engines.reference.loaded.replay_all",
     "measuring noise": "harness.engines.reference.engine.measure_noise",
     "writing": "harness.files.os.fsync",
 }
@@ -286,7 +286,7 @@ def replay(*_, **__):
     print("replaying", flush=True)
     time.sleep(60)
 
-loaded.replay = replay
+loaded.replay_all = replay
 # A shell that runs the tests in the background has its children ignore the signal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 run()
