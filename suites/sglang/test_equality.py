@@ -172,7 +172,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_check_says_what_the_wiring_is_worth(served: _Served, recorded: Path, tmp_path: Path) -> None:
     file = copy_short(recorded, tmp_path, list(served.pair.draft.layers.ids or ()))
     with lending(served.engine):
-        result = check_shortest(file, 3 if served.right else 7)
+        result = check_shortest(file, 3 if served.right else 10)
     if not served.right:
         require_incident(result, [2, 4, 7], [0, 2, 4])
         return
