@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from harness.conformance.states import TOLERANCE, asked_tokens, boundary_states, distance, matching_boundary
 from harness.conformance.targets import write_target
+from harness.engines.sglang.arguments import CPU
 
 __all__ = ["main"]
 
@@ -38,19 +39,13 @@ class _Engine:
         # What the CPU's platform mends; SGLang's own entry points call it, and a benchmark's functions do not.
         load_plugins()
         arguments = ServerArgs(
+            **CPU,
             model_path=str(folder),
             device="cpu",
-            attention_backend="triton",
-            sampling_backend="pytorch",
-            grammar_backend="none",
             skip_tokenizer_init=True,
             dtype="float32",
-            mem_fraction_static=0.1,
             max_total_tokens=512,
             max_running_requests=2,
-            disable_cuda_graph=True,
-            disable_overlap_schedule=True,
-            triton_attention_num_kv_splits=1,
             enable_return_hidden_states=True,
         )
         arguments.resolve_once()

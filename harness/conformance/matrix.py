@@ -70,7 +70,9 @@ class ForwardAnswer:
         """Return how each outcome for a list was obtained, and it: the strongest evidence first."""
         found = ((RAN_WHOLE, self.whole.get(name)), (RAN_FORWARD, self.outcomes.get(name)))
         ran = [(how, outcome) for how, outcome in found if outcome is not None]
-        return ran or [(SETTER_ONLY, reading)] if reading is not None else ran
+        if ran or reading is None:
+            return ran
+        return [(SETTER_ONLY, reading)]
 
 
 # From an architecture and the lists to what the real class gave for each.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from suites.unit.faulty_server import QuietServer
+from suites.unit.faulty_server import local_server
 
 __all__ = ["FakeVllm", "serving_vllm"]
 
@@ -103,16 +103,8 @@ class FakeVllm:
 def serving_vllm(fault: str = "none", **changes: Any) -> Iterator[FakeVllm]:
     """Run a fake vLLM on a free port until the block is left."""
     state = FakeVllm(fault, **changes)
-    server = QuietServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"state": state}))
-    state.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
+    with local_server(type("Handler", (_Handler,), {"state": state})) as state.endpoint:
         yield state
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):

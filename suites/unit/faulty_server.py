@@ -21,7 +21,7 @@ from harness.engines.reference.engine import ReferenceEngine
 from harness.pair.pair import Pair, load_prompts
 from harness.record import histogram_of
 
-__all__ = ["Faulty", "QuietServer", "Told", "serving", "told_by"]
+__all__ = ["Faulty", "Told", "local_server", "serving", "told_by"]
 
 
 @dataclass
@@ -104,7 +104,7 @@ def told_by(pair: Pair, *, extra: int = 16) -> Told:
     )
 
 
-class QuietServer(ThreadingHTTPServer):
+class _QuietServer(ThreadingHTTPServer):
     """A server whose clients may go away."""
 
     daemon_threads = True
@@ -115,21 +115,28 @@ class QuietServer(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def serving(told: Told, fault: str = "none", *, chunk: int = 1, incremental: bool = False) -> Iterator[Faulty]:
-    """Run a server with a fault on a free port until the block is left."""
-    state = Faulty(told, fault, chunk, incremental)
-    handler = type("Handler", (_Handler,), {"state": state})
-    server = QuietServer(("127.0.0.1", 0), handler)
-    state.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+def local_server(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Run a server on a free port until the block is left, and yield its address."""
+    server = _QuietServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield state
+        yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
-        state.over.set()
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextlib.contextmanager
+def serving(told: Told, fault: str = "none", *, chunk: int = 1, incremental: bool = False) -> Iterator[Faulty]:
+    """Run a server with a fault on a free port until the block is left."""
+    state = Faulty(told, fault, chunk, incremental)
+    with local_server(type("Handler", (_Handler,), {"state": state})) as state.endpoint:
+        try:
+            yield state
+        finally:
+            state.over.set()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -8,10 +8,10 @@ from typing import Any
 from harness.errors import InputError
 from harness.pair.pair import Pair
 
-__all__ = ["plain_arguments", "server_arguments", "speculation_of"]
+__all__ = ["CPU", "plain_arguments", "server_arguments", "speculation_of"]
 
 # What a CPU needs; SGLang's own choices are for CUDA, or need packages that only its CUDA installation has.
-_CPU: dict[str, Any] = {
+CPU: dict[str, Any] = {
     "attention_backend": "triton",
     "disable_cuda_graph": True,
     "disable_overlap_schedule": True,
@@ -91,5 +91,5 @@ def _merge(pair: Pair, speculative: Mapping[str, Any], running: int, tokens: int
             )
     defaults = {"log_level": "info", "random_seed": 0}
     if fixed["device"] == "cpu":
-        defaults |= _CPU | {"max_running_requests": running, "max_total_tokens": tokens}
+        defaults |= CPU | {"max_running_requests": running, "max_total_tokens": tokens}
     return defaults | engine.args | fixed
