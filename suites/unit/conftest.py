@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from harness.cli.app import main
+from harness.engines.server.client import KEY_VARIABLE, PLAIN_KEY_VARIABLE
 from suites.random_pair import write_pair
 
 
@@ -32,6 +34,15 @@ class Outcome:
 
 
 Command = Callable[..., Outcome]
+
+
+@pytest.fixture(autouse=True)
+def _nobodys_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away what the harness reads of its surroundings: a test starts the same at a desk and in CI."""
+    for name in tuple(os.environ):
+        if name in ("CI", KEY_VARIABLE, PLAIN_KEY_VARIABLE) or name.startswith("GITHUB_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
 @pytest.fixture

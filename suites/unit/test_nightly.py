@@ -25,12 +25,6 @@ ARGUMENTS = ("-p", "no:cacheprovider")
 RUN = RunInfo("gpu", "77", "2026-03-01 03:41", "0123456789abcdef", "https://example.org/runs/77")
 
 
-@pytest.fixture(autouse=True)
-def _no_runner(monkeypatch: pytest.MonkeyPatch) -> None:
-    for key in ("GITHUB_RUN_ID", "GITHUB_SHA", "GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_STEP_SUMMARY"):
-        monkeypatch.delenv(key, raising=False)
-
-
 @pytest.fixture
 def run_pytest(recorded: Path, pytester: pytest.Pytester) -> Callable[..., Path]:
     """Run pytest on a recorded pair and return the folder of what it wrote."""

@@ -51,13 +51,6 @@ def recorded(folder: Path, tmp_path: Path) -> Path:
     return tmp_path / "pair" / "random.pair.toml"
 
 
-@pytest.fixture(autouse=True)
-def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (KEY_VARIABLE, PLAIN_KEY_VARIABLE):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
-
 def _impatient(file: Path) -> Path:
     """Give a pair file short time-outs, and one request at a time so that faults come in order."""
     text = f"\n[engine]\nconcurrency = 1\ntimeouts = {{connect = {CONNECT}, silence = {SILENCE}, total = {TOTAL}}}\n"

@@ -9,7 +9,6 @@ import pytest
 
 from harness.check import prepare
 from harness.cli.app import main
-from harness.engines.server.client import KEY_VARIABLE
 from suites.random_pair import write_pair
 from suites.unit.faulty_server import serving, told_by
 from suites.unit.test_server import SERVABLE
@@ -18,10 +17,8 @@ ARGUMENTS = ("-p", "no:cacheprovider")
 
 
 @pytest.fixture
-def pairs(tmp_path_factory: pytest.TempPathFactory, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
+def pairs(tmp_path_factory: pytest.TempPathFactory, pytester: pytest.Pytester) -> Path:
     """The folder of a recorded pair, as pytester's own."""
-    monkeypatch.delenv(KEY_VARIABLE, raising=False)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     folder = tmp_path_factory.mktemp("pairs")
     assert main(["record", str(write_pair(folder, draft=SERVABLE)), "--json"]) == 0
     return Path(shutil.copytree(folder, pytester.path / "pairs"))

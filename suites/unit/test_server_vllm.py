@@ -10,17 +10,10 @@ import pytest
 
 from harness.check import check, measure, prepare
 from harness.cli.app import main
-from harness.engines.server.client import KEY_VARIABLE
 from harness.engines.server.metrics import read_sums
 from suites.random_pair import PAIR, write_pair
 from suites.unit.conftest import Command
 from suites.unit.fake_vllm import FakeVllm, serving_vllm
-
-
-@pytest.fixture(autouse=True)
-def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(KEY_VARIABLE, raising=False)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
 @pytest.fixture(scope="module")

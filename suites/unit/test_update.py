@@ -15,9 +15,8 @@ UPDATE = (*ARGUMENTS, "--acceptance-update", "--acceptance-reason", "retrained")
 
 
 @pytest.fixture
-def pairs(recorded: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a recorded pair, as pytester's own, where CI is not set."""
-    monkeypatch.delenv("CI", raising=False)
+def pairs(recorded: Path, pytester: pytest.Pytester) -> Path:
+    """The folder of a recorded pair, as pytester's own."""
     target = pytester.path / "pairs"
     recorded.parent.rename(target)
     return target
