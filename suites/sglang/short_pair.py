@@ -17,7 +17,7 @@ ALPHA = 0.05
 _RECORDED = 24
 
 
-def record_short(folder: Path, name: str = "tiny", *, tokens: int = 16) -> Path:
+def record_short(folder: Path, name: str = "tiny", *, tokens: int = 12) -> Path:
     """Write a built-in pair with short texts and the prompts that cost least, with its golden; return its pair file."""
     file = copy_pair(folder, name)
     prompts = FIXTURES / "tiny/prompts.jsonl"

@@ -1,0 +1,36 @@
+"""The real pair on the real SGLang: its rounds and output equal the reference engine's, and a wrong id is red."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from harness.engines.reference.loaded import limits_of
+from harness.engines.sglang.engine import decode
+from suites.real_target import require_target
+from suites.sglang.serving import greedy, reference, serving, shorter, shortest
+
+PROMPTS, TOKENS = 4, 24
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.sglang,
+    pytest.mark.skipif(
+        importlib.util.find_spec("sglang") is None, reason="SGLang is not installed: python -m tox -e real-sglang"
+    ),
+]
+
+
+def test_rounds_equal_the_reference() -> None:
+    require_target()
+    pair = shorter("smollm2", TOKENS)
+    prompts = shortest(pair, PROMPTS)
+    with serving(pair) as engine:
+        records = decode(engine, prompts, limits_of(pair))
+    texts = greedy(pair, prompts)
+    for ours, theirs in zip(records, reference(pair, prompts), strict=True):
+        assert ours.rounds, ours.id
+        assert ours.rounds == theirs.rounds, ours.id
+        assert ours.chains == theirs.chains, ours.id
+        assert ours.output_ids == theirs.output_ids == texts[ours.id][: len(ours.output_ids)], ours.id
