@@ -1,4 +1,4 @@
-"""The real pair on the real SGLang: its rounds and output equal the reference engine's, and a wrong id is red."""
+"""The real pair on the real SGLang: its rounds and its output are the reference engine's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib.util
 
 import pytest
 
+from harness.acceptance import counts_of, measure_acceptance
 from harness.engines.reference.loaded import limits_of
 from harness.engines.sglang.engine import decode
 from suites.real_target import require_target
@@ -17,7 +18,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.sglang,
     pytest.mark.skipif(
-        importlib.util.find_spec("sglang") is None, reason="SGLang is not installed: python -m tox -e real-sglang"
+        importlib.util.find_spec("sglang") is None,
+        reason="SGLang is not installed: python -m tox -e sglang-cpu -- suites/real/test_sglang.py",
     ),
 ]
 
@@ -34,3 +36,7 @@ def test_rounds_equal_the_reference() -> None:
         assert ours.rounds == theirs.rounds, ours.id
         assert ours.chains == theirs.chains, ours.id
         assert ours.output_ids == theirs.output_ids == texts[ours.id][: len(ours.output_ids)], ours.id
+    # As wired: in the incident's wiring this draft is right one time in ten.
+    counts = measure_acceptance(map(counts_of, records))
+    assert counts.rate is not None
+    assert counts.rate > 0.7

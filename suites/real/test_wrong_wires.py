@@ -33,16 +33,17 @@ def _loaded_once() -> Iterator[None]:
         yield
 
 
-def _check(folder: Path, boundaries: tuple[int, ...]) -> CheckResult:
-    """Check a copy of the pair with ids edited in its draft's config, as SpecForge writes them."""
-    shutil.copytree(FOLDER / "draft", folder / "draft")
-    config = json.loads((folder / "draft" / "config.json").read_text())
+def _check(folder: Path, boundaries: tuple[int, ...], draft: str = "draft") -> CheckResult:
+    """Check a copy of a draft's pair with ids edited in its config, as SpecForge writes them."""
+    shutil.copytree(FOLDER / draft, folder / draft)
+    config = json.loads((folder / draft / "config.json").read_text())
     config["eagle_config"][IDS_KEY] = [boundary - 1 for boundary in boundaries]
-    (folder / "draft" / "config.json").write_text(json.dumps(config))
-    text = (FOLDER / "smollm2.pair.toml").read_text()
+    (folder / draft / "config.json").write_text(json.dumps(config))
+    file = draft.replace("draft", "smollm2") + ".pair.toml"
+    text = (FOLDER / file).read_text()
     text = text.replace('prompts = "', f'prompts = "{FOLDER}/')
-    (folder / "smollm2.pair.toml").write_text(text)
-    return check(prepare(str(folder / "smollm2.pair.toml")), prompts=SOME)
+    (folder / file).write_text(text)
+    return check(prepare(str(folder / file)), prompts=SOME)
 
 
 def _red(result: CheckResult) -> set[str]:
@@ -58,15 +59,19 @@ def test_a_wrong_id_is_seen(tmp_path: Path, boundaries: tuple[int, ...]) -> None
     assert result.findings["target"].state == "pass"
 
 
-def test_the_right_ids_pass(tmp_path: Path) -> None:
-    """The counterpart: what is red above is red for its ids alone."""
-    result = _check(tmp_path, BOUNDARIES["draft"])
+@pytest.mark.parametrize("draft", BOUNDARIES)
+def test_the_right_ids_pass(tmp_path: Path, draft: str) -> None:
+    """The counterpart: what is red here is red for its ids alone."""
+    result = _check(tmp_path, BOUNDARIES[draft], draft)
     assert (result.verdict, result.exit_code, _red(result)) == ("pass", 0, set())
 
 
-def test_the_incident_is_a_regression(tmp_path: Path) -> None:
-    """A draft trained on the usual boundaries is served those with the embedding."""
-    result = _check(tmp_path, BOUNDARIES["draft-embedding"])
+@pytest.mark.parametrize(("draft", "served"), [("draft", "draft-embedding"), ("draft-embedding", "draft")])
+def test_the_incident_is_a_regression(tmp_path: Path, draft: str, served: str) -> None:
+    """Either draft is served the boundaries that the other was trained on; both figures and the cause are told."""
+    result = _check(tmp_path, BOUNDARIES[served], draft)
     assert result.verdict == "regression"
     assert result.drop is not None
     assert result.drop["low"] > 0.10
+    cause = f"boundaries {list(BOUNDARIES[served])} are captured, {list(BOUNDARIES[draft])} were when the golden was"
+    assert any(cause in note for note in result.findings["contract"].notes)

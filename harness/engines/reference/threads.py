@@ -13,7 +13,7 @@ from harness.pair.pair import Pair
 __all__ = ["suitable_threads"]
 
 # In hidden units. Below it, handing work to a second thread costs more than the work.
-_SMALL_WIDTH = 1024
+_SMALL_WIDTH = 512
 
 
 @contextlib.contextmanager
