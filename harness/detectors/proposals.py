@@ -16,7 +16,7 @@ from harness.baseline.schema import Noise
 from harness.baseline.store import GoldenTensors
 from harness.detectors.base import Context, Finding, State
 from harness.record import PromptRecord, changed_blocks
-from harness.statistics import ratio
+from harness.statistics import rate_interval
 
 __all__ = ["detect", "explained_by_rounding", "noise_share"]
 
@@ -69,7 +69,7 @@ def detect(context: Context) -> Finding:
     rows = [row for row in found if row is not None]
     if not rows:
         return Finding(State.NOT_APPLICABLE, "this engine or golden has no proposals at every position")
-    share = ratio([float(row.sum()) for row in rows], [len(row) for row in rows])
+    share = rate_interval([float(row.sum()) for row in rows], [len(row) for row in rows], context.alpha)
     if share is None:
         return Finding(State.NOT_MEASURED, "no position was compared")
     positions, changed = sum(len(row) for row in rows), sum(int(row.sum()) for row in rows)
@@ -82,6 +82,8 @@ def detect(context: Context) -> Finding:
         "changed": changed,
         "positions": positions,
         "share": share.estimate,
+        "share_low": share.low,
+        "share_high": share.high,
         "standard_error": share.standard_error,
         "changed_prompts": changed_prompts,
         "prompts": len(rows),

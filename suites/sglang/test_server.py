@@ -20,7 +20,8 @@ from harness.engines.reference.loaded import limits_of
 from harness.engines.registry import find_engine
 from harness.engines.server.client import Client
 from harness.engines.server.decoding import Known, Measured, decode
-from harness.engines.server.info import SENT, SglangInfo, read_info
+from harness.engines.server.info import SglangInfo, read_info
+from harness.engines.server.sampling import SENT
 from harness.errors import EngineError, InputError
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt

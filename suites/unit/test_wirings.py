@@ -66,16 +66,23 @@ def test_the_tables_go_between_their_marks(
     tmp_path: Path, measured: dict[str, list[Wiring]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = tmp_path / "page.md"
-    page.write_text("before\n<!-- wirings: begin -->\nold\n<!-- wirings: end -->\nafter\n")
+    place = "<!-- wirings of {0}: begin -->\nold {0}\n<!-- wirings of {0}: end -->\n"
+    page.write_text(f"before\n{place.format('another')}{place.format('tiny')}after\n")
     monkeypatch.setattr(wirings, "measure_all", lambda *_: measured)
     main("tiny", "0,2,4", page, as_json=False)
     lines = page.read_text().splitlines()
     assert (lines[0], lines[-1]) == ("before", "after")
-    assert "old" not in lines
+    assert "old another" in lines
+    assert "old tiny" not in lines
     assert any(line.startswith("| the incident | [0, 2, 4] |") for line in lines)
     page.write_text("no place")
     with pytest.raises(InputError, match="no place for the tables"):
-        wirings._replace(page, "")
+        wirings._replace(page, "tiny", "")
+
+
+def test_the_share_of_other_proposals_stands_in_its_interval(measured: dict[str, list[Wiring]]) -> None:
+    figures = next(one for one in measured["wirings"] if one.name == "slot 0 +1").findings["proposals"].figures
+    assert 0 <= figures["share_low"] < figures["share"] < figures["share_high"] < 1
 
 
 def test_a_loss_is_told_as_a_change() -> None:

@@ -18,7 +18,8 @@ from typing import Any
 from harness.engines.reference.rounds import Limits, RoundCounter
 from harness.engines.reference.sequential import Decoded, to_record
 from harness.engines.server.client import Client
-from harness.engines.server.info import SENT, SglangInfo
+from harness.engines.server.info import SglangInfo
+from harness.engines.server.sampling import SENT
 from harness.engines.sglang.counters import Counters, read_counters
 from harness.errors import EngineError, InputError
 from harness.pair.prompts import Prompt

@@ -11,16 +11,8 @@ from harness.engines.base import Progress, Texts
 from harness.engines.reference.loaded import limits_of
 from harness.engines.server.client import PLAIN_KEY_VARIABLE, Client
 from harness.engines.server.decoding import Known, Measured, decode
-from harness.engines.server.info import (
-    SglangInfo,
-    VllmInfo,
-    dtype_of,
-    read_info,
-    require_fit,
-    require_plain,
-    require_vllm_fit,
-    require_vocabulary,
-)
+from harness.engines.server.fit import dtype_of, require_fit, require_plain, require_vllm_fit, require_vocabulary
+from harness.engines.server.info import SglangInfo, VllmInfo, read_info
 from harness.engines.server.judging import HttpAsked
 from harness.engines.server.vllm import measure_sums
 from harness.engines.sglang.engine import judge

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.engines.server.client import Client
-from harness.engines.server.info import SENT
+from harness.engines.server.sampling import SENT
 
 __all__ = ["HttpAsked"]
 
