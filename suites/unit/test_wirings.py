@@ -6,12 +6,14 @@ import io
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
 from fixtures.smollm2 import wirings
 from fixtures.smollm2.wirings import Wiring, boundary_faults, main, measure_all
 from harness.acceptance import counts_of, measure_acceptance
 from harness.check import prepare
+from harness.engines.reference.loaded import load
 from harness.errors import InputError
 from harness.models.chains import ParallelChains
 from suites.builtin_pairs import replay_golden
@@ -46,6 +48,14 @@ def test_what_no_layer_id_makes_does_something(measured: dict[str, list[Wiring]]
     assert found["positions stuck"] > 0
     # The fault was taken out again.
     assert not hasattr(ParallelChains, "_step")
+
+
+def test_the_embedding_has_no_residual_to_lose() -> None:
+    target = load(prepare("tiny-embedding")).target
+    with wirings._without_residual(target, (0, 2, 4)) as outputs, target.capture((0, 2, 4)) as capture:
+        target.forward(torch.tensor([[1, 2, 3]]))
+    assert set(outputs) == {2, 4}
+    assert (outputs[4] - capture.state(4)).abs().max() > 0.1
 
 
 def test_drift_is_the_targets(measured: dict[str, list[Wiring]]) -> None:
