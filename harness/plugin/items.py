@@ -31,8 +31,10 @@ class PairFile(pytest.File):
         on_cuda = endpoint is None and _on_cuda(self.path, self.config.getoption("--acceptance-engine"))
         for name in DETECTORS:
             item = DetectorItem.from_parent(self, name=name)
-            # Under xdist's loadgroup, the tests of a pair go to one worker and share one measurement.
-            item.add_marker(pytest.mark.xdist_group(str(self.path)))
+            # Under xdist's loadgroup, the tests of a pair go to one worker and share one measurement. Without xdist
+            # the marker is one that nobody has declared.
+            if self.config.pluginmanager.hasplugin("xdist"):
+                item.add_marker(pytest.mark.xdist_group(str(self.path)))
             if on_cuda:
                 item.add_marker(pytest.mark.gpu)
             yield item

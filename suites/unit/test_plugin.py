@@ -39,6 +39,12 @@ def test_a_pair_file_is_a_test_file(pairs: Path, pytester: pytest.Pytester) -> N
     result.stdout.fnmatch_lines(["acceptance-harness: *", "*= acceptance =*", "random *pass * 8.6±**"])
 
 
+def test_a_pair_file_wants_no_other_plugin(pairs: Path, pytester: pytest.Pytester) -> None:
+    """Nor an undeclared marker, in a project that allows none."""
+    alone = ("-p", "no:xdist", "-p", "no:benchmark", "-p", "no:hypothesispytest", "--strict-markers", "--strict-config")
+    pytester.runpytest_inprocess(*ARGUMENTS, *alone, pairs).assert_outcomes(passed=6, skipped=1)
+
+
 def test_a_wrong_wire_is_red_with_the_report_and_the_next_command(pairs: Path, pytester: pytest.Pytester) -> None:
     _break_wiring(pairs)
     _strict(pairs)
