@@ -127,7 +127,8 @@ def detect(context: Context) -> Finding:
     }
     stale = drop.high < 0 and drop.estimate < -gate.margin
     notes = (f"acceptance has risen by {-drop.estimate:.4f}: the golden is stale, re-record it",) if stale else ()
-    return Finding(judgement.state, _message(judgement, floor), detail, notes)
+    whole = len(document.prompts) if len(now) < len(document.prompts) else None
+    return Finding(judgement.state, _message(judgement, floor, whole), detail, notes)
 
 
 def _detect_sums(context: Context) -> Finding:
@@ -187,9 +188,11 @@ def judge_floor(rate: Interval, floor: float) -> State:
     return State.PASS if rate.low >= floor else State.INCONCLUSIVE
 
 
-def _message(judgement: Judgement, floor: float) -> str:
+def _message(judgement: Judgement, floor: float, whole: int | None) -> str:
+    """Tell a judgement; of a part of the prompts, that its rate is an estimate for all `whole` of them."""
     rate, drop, needed = judgement.rate, judgement.drop, judgement.needed
-    text = f"rate {rate.estimate:.4f}, drop {drop.estimate:+.4f} [{drop.low:+.4f}, {drop.high:+.4f}]"
+    estimated = "" if whole is None else f" estimated for all {whole} prompts"
+    text = f"rate {rate.estimate:.4f}{estimated}, drop {drop.estimate:+.4f} [{drop.low:+.4f}, {drop.high:+.4f}]"
     if judgement.floor_state is State.REGRESSION:
         return f"{text}; below the floor {floor:.2f}"
     if judgement.drop_state is State.REGRESSION:

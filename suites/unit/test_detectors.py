@@ -170,6 +170,13 @@ def test_acceptance_that_has_risen_is_told_and_passes(recorded: Path) -> None:
     assert acceptance.detect(Context(result.pair, result.measurement.run, golden)).notes == ()
 
 
+def test_a_rate_of_some_prompts_is_told_as_an_estimate_for_all(recorded: Path) -> None:
+    whole, part = (check(prepare(recorded), prompts=prompts).findings["acceptance"] for prompts in (None, "2"))
+    assert whole.figures["rate"]["estimate"] == part.figures["rate"]["estimate"]
+    assert "estimated" not in whole.message
+    assert " estimated for all 6 prompts, drop +0.0000" in part.message
+
+
 def test_blocks_of_neighbouring_positions() -> None:
     changed = np.array([0, 1, 1, 0, 0, 0, 0, 0, 1], bool)
     assert changed_blocks(changed, 4) == (2, 3)

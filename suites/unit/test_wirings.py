@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 from rich.console import Console
 
 from fixtures.smollm2 import wirings
+from fixtures.smollm2.recipe import BOUNDARIES
 from fixtures.smollm2.wirings import Wiring, boundary_faults, main, measure_all
 from harness.acceptance import counts_of, measure_acceptance
 from harness.check import prepare
 from harness.engines.reference.loaded import load
-from harness.errors import InputError
 from harness.models.chains import ParallelChains
 from suites.builtin_pairs import replay_golden
 
@@ -85,9 +87,41 @@ def test_the_tables_go_between_their_marks(
     assert "old another" in lines
     assert "old tiny" not in lines
     assert any(line.startswith("| the incident | [0, 2, 4] |") for line in lines)
-    page.write_text("no place")
-    with pytest.raises(InputError, match="no place for the tables"):
-        wirings._replace(page, "tiny", "")
+
+
+@pytest.mark.parametrize("other", ["0,x,2", "", "0,2", "0,2,99", "-1,2,4", "2,4,7"])
+def test_boundaries_of_no_incident_are_refused(
+    other: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is measured, and told with what is expected."""
+    monkeypatch.setattr(wirings, "measure_all", lambda *_: pytest.fail("something was measured"))
+    with pytest.raises(SystemExit) as ended:
+        main("tiny", other)
+    assert ended.value.code == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "--other" in said
+    assert "3 boundaries from 0 to 8, separated by commas, other than [2, 4, 7]" in said
+
+
+@pytest.mark.parametrize(("text", "told"), [(None, "cannot be read"), ("no place", "no place for the tables")])
+def test_a_page_that_cannot_take_tables_is_refused(
+    text: str | None, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before minutes are spent on them."""
+    monkeypatch.setattr(wirings, "measure_all", lambda *_: pytest.fail("something was measured"))
+    page = tmp_path / "page.md"
+    if text is not None:
+        page.write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        main("tiny", "0,2,4", page)
+    assert ended.value.code == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+def test_an_incident_serves_what_the_other_draft_reads() -> None:
+    drafts = tuple(BOUNDARIES.values())
+    pairs = [SimpleNamespace(boundaries=one, target=SimpleNamespace(num_layers=30)) for one in drafts]
+    assert [wirings._boundaries(None, cast(Any, pair)) for pair in pairs] == [drafts[1], drafts[0]]
 
 
 def test_the_share_of_other_proposals_stands_in_its_interval(measured: dict[str, list[Wiring]]) -> None:
