@@ -19,8 +19,8 @@ from harness.engines.reference.greedy import greedy_texts
 from harness.engines.reference.loaded import LoadedPair, load
 from harness.engines.reference.replay import draft_on, see
 from harness.engines.reference.sequential import sequential
-from harness.pair.pair import load_prompts
 from harness.record import PromptRecord
+from suites.prompts import shortest
 from suites.real_target import require_target
 
 pytestmark = pytest.mark.bench
@@ -59,7 +59,7 @@ def test_replay_against_every_other_way(loaded: LoadedPair, file: str, bar: floa
     the decoder few of them. A wrong wiring accepts little on any prompts.
     """
     pair = replace(loaded.pair, prompts_file=loaded.pair.prompts_file.with_name(file))
-    prompts = sorted(load_prompts(pair), key=lambda prompt: (len(prompt.ids), prompt.id))[:PROMPTS]
+    prompts = shortest(pair, PROMPTS)
     target, draft, limits, right = loaded.target, loaded.draft, loaded.limits, pair.boundaries
     texts, plain = _timed(lambda: [greedy_texts(target, [prompt.ids], limits, lambda _: None)[0] for prompt in prompts])
     written, together = _timed(lambda: write_texts(target, prompts, limits, lambda _: None))

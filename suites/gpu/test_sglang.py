@@ -24,10 +24,11 @@ from harness.engines.base import Progress
 from harness.engines.sglang.arguments import server_arguments
 from harness.engines.sglang.installed import engine_environment
 from harness.pair.builtin import find_pair
-from harness.pair.pair import Pair, load_pair, load_prompts
+from harness.pair.pair import Pair, load_pair
 from harness.plugin.gpu import pair_files_to_serve
 from harness.report.text import failure
 from suites.gpu.ways import BUILT_IN, WAYS, arguments_of, ranks_for
+from suites.prompts import shortest
 
 _CPU_PLATFORM = "sglang_cpu_platform"
 
@@ -73,7 +74,7 @@ def _cheapest(pair: Pair, device: str) -> str | None:
     """Return which prompts to run: all on a GPU, the shortest in Triton's interpreter."""
     if device == "cuda":
         return None
-    return ",".join(prompt.id for prompt in sorted(load_prompts(pair), key=lambda one: (len(one.ids), one.id))[:2])
+    return ",".join(prompt.id for prompt in shortest(pair, 2))
 
 
 def _served(pair: Pair, prompts: str | None) -> tuple[CheckResult, str]:

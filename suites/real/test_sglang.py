@@ -9,8 +9,9 @@ import pytest
 from harness.acceptance import counts_of, measure_acceptance
 from harness.engines.reference.loaded import limits_of
 from harness.engines.sglang.engine import decode
+from suites.prompts import shortest
 from suites.real_target import require_target
-from suites.sglang.serving import greedy, reference, serving, shorter, shortest
+from suites.sglang.serving import greedy, reference, serving, shorter
 
 PROMPTS, TOKENS = 4, 24
 

@@ -18,7 +18,7 @@ from harness.engines.sglang.arguments import server_arguments
 from harness.engines.sglang.engine import WAVE, cache_tokens, running_engine
 from harness.engines.sglang.launch import Patience, RunningEngine
 from harness.engines.sglang.rounds import read_capture
-from harness.pair.pair import Pair, load_prompts
+from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
 from harness.record import PromptRecord
 from suites.builtin_pairs import copy_pair
@@ -37,11 +37,6 @@ def shorter(name: str | Path, tokens: int) -> Pair:
 def rewired(folder: Path, ids: list[int], tokens: int) -> Pair:
     """Return the tiny pair with other layer ids in its draft's config."""
     return shorter(copy_pair(folder, ids=ids), tokens)
-
-
-def shortest(pair: Pair, count: int) -> list[Prompt]:
-    """Return the shortest prompts: attention in the interpreter pays by the token."""
-    return sorted(load_prompts(pair), key=lambda prompt: (len(prompt.ids), prompt.id))[:count]
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 from harness.check import CheckResult, check, prepare
 from harness.recording import record
 from suites.builtin_pairs import FIXTURES, IDS_KEY, copy_pair, read_config
-from suites.sglang.serving import shortest
+from suites.prompts import shortest
 
 # A round costs a good part of a second: the gate's level is set so that few prompts decide.
 ALPHA = 0.05

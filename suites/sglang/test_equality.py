@@ -24,7 +24,8 @@ from harness.pair.prompts import Prompt
 from harness.record import PromptRecord
 from harness.trace import trace_run, trace_static
 from suites.builtin_pairs import layer_ids
-from suites.sglang.serving import greedy, lending, reference, rewired, serving, shortest
+from suites.prompts import shortest
+from suites.sglang.serving import greedy, lending, reference, rewired, serving
 from suites.sglang.short_pair import check_shortest, copy_short, record_short, require_incident, states
 
 # The ids of the draft's config, the boundaries served by them, and tokens to decode: together more than 100 rounds.

@@ -26,8 +26,8 @@ from harness.errors import EngineError, InputError
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
 from harness.record import PromptRecord
+from suites.prompts import shortest
 from suites.sglang.http import Served, http_server
-from suites.sglang.serving import shortest
 from suites.sglang.short_pair import record_short
 
 TOKENS, PROMPTS = 10, 2

@@ -13,7 +13,8 @@ from harness.engines.sglang.engine import decode
 from harness.engines.sglang.launch import RunningEngine
 from harness.errors import InputError
 from harness.pair.prompts import Prompt
-from suites.sglang.serving import greedy, reference, serving, shorter, shortest
+from suites.prompts import shortest
+from suites.sglang.serving import greedy, reference, serving, shorter
 
 TOKENS = 8
 
