@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli import output
+from harness.cli.options import DebugOption, JsonOption
 
 if TYPE_CHECKING:
     from harness.conformance.matrix import Forwards
-    from harness.conformance.sources import SglangSources
+    from harness.facts.reading.sources import SglangSources
 
 __all__ = ["conformance"]
 
@@ -49,8 +50,8 @@ def conformance(
     markdown: Annotated[
         Path | None, typer.Option("--markdown", metavar="FILE", help="Write the tables to this file as well.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,  # noqa: ARG001 - read by main
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
     """Ask every SGLang class that captures hidden states for lists of layer ids, and compare with what is known here.
 
@@ -58,8 +59,8 @@ def conformance(
     of SGLang, the rule that changed.
     """
     from harness.conformance.matrix import build_matrix
-    from harness.conformance.sources import find_installed, read_sources
     from harness.errors import InputError
+    from harness.facts.reading.sources import find_installed, read_sources
     from harness.files import require_writable, write_atomically
     from harness.report.conformance import conformance_markdown, conformance_report
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from harness.cli import output
+from harness.cli.options import DebugOption, JsonOption
 from harness.errors import InputError
 
 if TYPE_CHECKING:
-    from harness.baseline.store import Golden
+    from harness.golden.store import Golden
 
 __all__ = ["golden"]
 
@@ -22,8 +23,6 @@ golden = typer.Typer(
 )
 
 GoldenArgument = Annotated[str, typer.Argument(metavar="GOLDEN", help="A golden's JSON, a pair file or a pair's name.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 ClassOption = Annotated[
     str, typer.Option("--class", help="Which of a pair's goldens: engine-device-dtype.", metavar="CLASS")
 ]
@@ -35,7 +34,7 @@ def show(
     which: GoldenArgument,
     device_class: ClassOption = _DEFAULT,
     json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - read by main,  # noqa: ARG001 - read by main
+    debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
     """Print what a golden holds: rates, floor, noise, where it comes from, earlier records."""
     from harness.report.golden import golden_report
@@ -58,7 +57,7 @@ def diff(
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
     """Print what differs between two goldens, prompt by prompt; exit 1 where anything measured does."""
-    from harness.baseline.difference import difference
+    from harness.golden.difference import difference
     from harness.report.golden import difference_report
 
     result = difference(_load(before, device_class), _load(after, device_class))
@@ -76,8 +75,8 @@ def verify(
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
     """Check a pair's goldens against themselves and the pair's files; no model runs. Exit 1 if one fails."""
-    from harness.baseline.store import golden_folder
-    from harness.baseline.verify import golden_problems
+    from harness.golden.store import golden_folder
+    from harness.golden.verify import golden_problems
     from harness.pair.pair import load_pair
     from harness.report.golden import verification_report
 
@@ -111,7 +110,7 @@ def orphans(
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
     """List goldens that no pair file of the project uses, and what cannot be read; removes nothing. Exit 1 if any."""
-    from harness.baseline.orphans import find_home, find_orphans
+    from harness.golden.orphans import find_home, find_orphans
     from harness.report.golden import orphans_report
 
     result = find_orphans(find_home(folder))
@@ -123,7 +122,7 @@ def orphans(
 
 
 def _load(which: str, device_class: str) -> Golden:
-    from harness.baseline.store import find_golden, load_golden
+    from harness.golden.store import find_golden, load_golden
     from harness.pair.pair import load_pair
 
     if which.endswith(".json"):

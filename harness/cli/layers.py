@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from harness.cli import output
+from harness.cli.options import DebugOption, JsonOption
 from harness.errors import InputError
 
 __all__ = ["layers"]
@@ -23,14 +24,14 @@ def layers(
     trained_as: Annotated[
         str | None, typer.Option("--trained-as", help="Who wrote the ids. Default: the likeliest, which is said.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,  # noqa: ARG001 - read by main
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
     """Say which boundaries every engine and trainer, by version, would use for this draft, and where they disagree.
 
     Reads configs only. Exit 0 also where they disagree: engines normally do.
     """
-    from harness.layers import compare_layers
+    from harness.commands.layers import compare_layers
     from harness.pair.layer_config import read_layer_config
     from harness.pair.target_spec import read_target_spec
     from harness.report.layers import layers_report

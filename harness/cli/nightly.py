@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli import output
+from harness.cli.options import DebugOption, JsonOption
 from harness.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ nightly = typer.Typer(
     rich_markup_mode=None,
 )
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 _DOCUMENT = "nightly.json"
 _ISSUE = "issue.md"
 _JOBS = ("success", "failure", "cancelled")

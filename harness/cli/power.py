@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from harness.cli import output
+from harness.cli.options import DebugOption, JsonOption
 from harness.errors import InputError
 
 __all__ = ["power"]
@@ -31,18 +32,18 @@ def power(
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw power against drop into this file (png, svg, pdf).")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,  # noqa: ARG001 - read by main
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
     """Say which drop of the rate the gate finds on this many prompts, and how many prompts find a given drop.
 
     No model runs: losses are planted in the golden's own counts and judged by the gate's own rule.
     """
-    from harness.baseline.store import load_golden
-    from harness.check import golden_in_use
+    from harness.commands.check import golden_in_use
+    from harness.commands.power import Plan, power_table
     from harness.detectors.acceptance import effective_floor
+    from harness.golden.store import load_golden
     from harness.pair.pair import load_pair
-    from harness.planning import Plan, power_table
     from harness.report.power import draw_power, power_report, require_drawable
 
     if plot is not None:

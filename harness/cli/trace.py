@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from harness.cli import output
+from harness.cli.options import DebugOption, JsonOption
 
 __all__ = ["trace"]
 
@@ -18,17 +19,17 @@ def trace(
         typer.Option("--engine", help="The engine to look into: reference or sglang. Default: the pair file's."),
     ] = None,
     static: Annotated[bool, typer.Option("--static", help="From the configs alone, without weights.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,  # noqa: ARG001 - read by main
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
     """Trace hidden states from the config's key to the draft's first proposals; exit 1 where two steps disagree.
 
     Config key, convention and rule, boundaries, tensors captured, concatenation, fc, first proposals: each with its
     value and its source.
     """
-    from harness.check import prepare
+    from harness.commands.prepare import prepare
+    from harness.commands.trace import trace_run, trace_static
     from harness.report.trace import trace_report
-    from harness.trace import trace_run, trace_static
 
     # First without the engine: what is wrong there cannot be prepared.
     result = trace_static(pair)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from harness.cli import output
+from harness.cli.options import DebugOption, JsonOption
 from harness.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ def translate(
     arch: Annotated[
         str, typer.Option("--arch", help="The target's architecture: some engines number by model class.")
     ] = "LlamaForCausalLM",
-    json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,  # noqa: ARG001 - read by main
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
     """Translate layer ids; refuses, with the reason, what a convention cannot say.
 

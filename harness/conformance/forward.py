@@ -20,11 +20,11 @@ from typing import IO, Any, Self
 
 from harness.conformance.asked import NUM_LAYERS, WHOLE_ENGINE, Asked
 from harness.conformance.matrix import ForwardAnswer
-from harness.conformance.setters import Outcome
 from harness.conformance.targets import RUNNABLE
 from harness.conformance.whole import run_whole
 from harness.engines.sglang.installed import cpu_environment
 from harness.errors import EngineError, one_line
+from harness.facts.reading.setters import Outcome
 
 __all__ = ["ForwardSession", "run_forwards"]
 

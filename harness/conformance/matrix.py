@@ -10,11 +10,11 @@ from typing import Any
 from packaging.version import Version
 
 from harness.conformance.asked import NUM_LAYERS, Asked, asked_lists
-from harness.conformance.known import KnownDifference, find_known, not_judged
-from harness.conformance.setters import Outcome, SetterReading, run_setter
-from harness.conformance.sources import SETTER, ModelClass, SglangSources
 from harness.errors import InputError
 from harness.facts.conventions import find_convention, read_ids
+from harness.facts.known import KnownDifference, find_known, not_judged
+from harness.facts.reading.setters import Outcome, SetterReading, run_setter
+from harness.facts.reading.sources import SETTER, ModelClass, SglangSources
 from harness.facts.sglang import LAST, shared_class
 
 __all__ = [

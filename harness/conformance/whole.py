@@ -10,9 +10,8 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from harness.check import prepare
+from harness.commands.prepare import prepare
 from harness.conformance.asked import NUM_LAYERS, Asked
-from harness.conformance.setters import Outcome
 from harness.conformance.states import asked_tokens, boundary_states, matching_boundary
 from harness.conformance.targets import write_target
 from harness.engines.reference.loaded import limits_of
@@ -21,6 +20,7 @@ from harness.engines.sglang.engine import decode, running_engine
 from harness.engines.sglang.launch import Patience
 from harness.engines.sglang.rounds import read_state_files
 from harness.errors import EngineError, HarnessError, one_line
+from harness.facts.reading.setters import Outcome
 from harness.models.draft_contract import expected_tensors
 from harness.models.tiny import TINY_SIZES
 from harness.pair.draft_spec import read_draft_spec

@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.acceptance import PromptCounts, acceptance_of, columns, counts_of, figures
-from harness.baseline.store import Golden
+from harness.counts.acceptance import PromptCounts, acceptance_of, columns, counts_of, figures
+from harness.counts.statistics import (
+    Interval,
+    paired_drop,
+    prompts_needed,
+    prompts_to_clear,
+    rate_interval,
+    subset_rate,
+)
 from harness.detectors.base import Context, Finding, State
+from harness.golden.store import Golden
 from harness.pair.pair import Pair
-from harness.statistics import Interval, paired_drop, prompts_needed, prompts_to_clear, rate_interval, subset_rate
 
 __all__ = ["Judgement", "detect", "effective_floor", "judge_counts", "judge_drop", "judge_floor"]
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.baseline.schema import GoldenPrompt, Noise
-from harness.baseline.store import Golden, GoldenTensors
+from harness.counts.run import PromptRecord, Run
+from harness.golden.schema import GoldenPrompt, Noise
+from harness.golden.store import Golden, GoldenTensors
 from harness.pair.pair import Pair
-from harness.record import PromptRecord, Run
 
 __all__ = ["QUESTIONS", "Context", "Finding", "State"]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from harness.counts.statistics import paired_mean
 from harness.detectors.base import Context, Finding, State
-from harness.statistics import paired_mean
 
 __all__ = ["detect"]
 

@@ -12,11 +12,11 @@ import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
 
-from harness.baseline.schema import Noise
-from harness.baseline.store import GoldenTensors
+from harness.counts.run import PromptRecord, changed_blocks
+from harness.counts.statistics import rate_interval
 from harness.detectors.base import Context, Finding, State
-from harness.record import PromptRecord, changed_blocks
-from harness.statistics import rate_interval
+from harness.golden.schema import Noise
+from harness.golden.store import GoldenTensors
 
 __all__ = ["detect", "explained_by_rounding", "noise_share"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.counts.rounds import Limits
+from harness.counts.stages import POSITIONS, sample_positions, stage_names
 from harness.detectors.base import Context, Finding, State
-from harness.engines.reference.rounds import Limits
-from harness.facts.stages import POSITIONS, sample_positions, stage_names
 
 __all__ = ["StageDifference", "compare_stages", "detect"]
 

@@ -7,7 +7,7 @@ import functools
 import torch
 from torch import Tensor, nn
 
-from harness.facts.stages import signs
+from harness.counts.stages import signs
 from harness.models.capture import BoundaryWatch
 from harness.models.precision import norm_dtype
 

@@ -14,9 +14,9 @@ import pytest
 from harness import __version__
 
 if TYPE_CHECKING:
-    from harness.acceptance import Acceptance
-    from harness.baseline.store import Golden
-    from harness.check import CheckResult
+    from harness.commands.check import CheckResult
+    from harness.counts.acceptance import Acceptance
+    from harness.golden.store import Golden
     from harness.pair.pair import Pair
     from harness.plugin.items import PairFile
 

@@ -13,7 +13,8 @@ from harness.errors import HarnessError, InputError
 from harness.pair.pairfile import read_pair_file
 from harness.plugin.session import checked
 from harness.plugin.update import find_updates
-from harness.report.text import failure, percent
+from harness.report.check import failure
+from harness.report.figures import percent
 
 __all__ = ["DetectorItem", "PairFailedError", "PairFile"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from harness.check import CheckResult
+    from harness.commands.check import CheckResult
     from harness.pair.pair import Pair
 
 __all__ = ["Results", "checked", "forget", "pair_files", "prepared", "require_json_writable", "shown"]
@@ -47,7 +47,7 @@ def prepared(config: pytest.Config, file: Path) -> Pair:
     Raises:
         HarnessError: The pair or a choice cannot be used.
     """
-    from harness.check import prepare
+    from harness.commands.prepare import prepare
 
     engine, endpoint = (config.getoption(f"--acceptance-{name}") for name in ("engine", "endpoint"))
     return prepare(file, engine=engine, endpoint=endpoint)
@@ -111,7 +111,7 @@ def _shared_folder(run: str) -> Path:
 
 
 def _measure(config: pytest.Config, file: Path) -> CheckResult:
-    from harness.check import check
+    from harness.commands.check import check
 
     return check(prepared(config, file))
 
@@ -182,7 +182,7 @@ class Results:
 
 def summary_lines(rows: dict[str, dict[str, Any]]) -> Iterator[str]:
     """Yield the acceptance table, one line a pair."""
-    from harness.report.text import with_error
+    from harness.report.figures import with_error
 
     if not rows:
         return

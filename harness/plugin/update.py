@@ -13,9 +13,9 @@ import pytest
 from harness.plugin.session import checked, forget, pair_files, prepared, shown
 
 if TYPE_CHECKING:
-    from harness.acceptance import Acceptance
-    from harness.baseline.store import Golden
-    from harness.check import CheckResult
+    from harness.commands.check import CheckResult
+    from harness.counts.acceptance import Acceptance
+    from harness.golden.store import Golden
     from harness.pair.pair import Pair
 
 __all__ = ["Update", "Updates", "find_updates", "require_update_allowed", "update_lines"]
@@ -99,7 +99,7 @@ class Updates:
         """Ask for the reason before anything is measured, where a golden that is there may be replaced."""
         if self._reason:
             return
-        from harness.check import golden_in_use
+        from harness.commands.check import golden_in_use
         from harness.errors import HarnessError
 
         for file in pair_files(session.items):
@@ -151,9 +151,9 @@ class Updates:
             return False
 
     def _record(self, pair: Pair, before: Golden | None) -> Update:
-        from harness.baseline.difference import difference
-        from harness.baseline.store import load_golden
-        from harness.recording import record
+        from harness.commands.record import record
+        from harness.golden.difference import difference
+        from harness.golden.store import load_golden
 
         after = load_golden(record(pair, reason=self._reason).file)
         # It was a comparison with the golden that has just been replaced.
@@ -182,7 +182,7 @@ def update_lines(config: pytest.Config, updates: Iterable[Update]) -> Iterator[s
     if not updates:
         yield "no golden was updated: no test of a pair file ran"
         return
-    from harness.report.text import rate_text
+    from harness.report.figures import rate_text
 
     width = max(4, *(len(update.pair) for update in updates)) + 2
     yield f"{'pair':<{width}}{'golden':<11}{'rate':>26}{'changed prompts':>17}  file"
@@ -201,9 +201,9 @@ def _golden_before(pair: Pair) -> Golden | None:
     Raises:
         InputError: It cannot be read: no golden is written past one whose floor and history are not known.
     """
-    from harness.baseline.store import load_golden
-    from harness.check import golden_in_use
+    from harness.commands.check import golden_in_use
     from harness.errors import InputError
+    from harness.golden.store import load_golden
 
     try:
         file = golden_in_use(pair)
@@ -216,9 +216,9 @@ def _is_as_recorded(result: CheckResult) -> bool:
     """Whether a golden recorded now would hold the same counts, proposals, file hashes and floor."""
     import numpy as np
 
-    from harness.acceptance import counts_of
-    from harness.baseline.verify import changed_files
+    from harness.counts.acceptance import counts_of
     from harness.detectors import Context, State
+    from harness.golden.verify import changed_files
 
     pair, golden = result.pair, result.golden
     if result.verdict is not State.PASS or pair.settings.gate.floor != golden.document.floor:

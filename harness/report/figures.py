@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["percent", "with_error"]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.counts.acceptance import Acceptance
+
+__all__ = ["percent", "rate_text", "with_error"]
 
 
 def percent(value: float | None) -> str:
@@ -15,3 +20,10 @@ def with_error(value: float | None, error: float | None) -> str:
     if value is None:
         return percent(value)
     return f"{100 * value:.1f}" if error is None else f"{100 * value:.1f}±{100 * error:.1f}"
+
+
+def rate_text(acceptance: Acceptance | None) -> str:
+    """Return the acceptance rate with its standard error: `82.3±1.9 %`, `n/a` where nothing was measured."""
+    if acceptance is None or acceptance.rate is None:
+        return percent(None)
+    return f"{with_error(acceptance.rate, acceptance.errors.get('rate'))} %"

@@ -6,11 +6,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness.baseline.difference import Difference
-from harness.baseline.orphans import OrphanReport
-from harness.baseline.store import Golden
 from harness.errors import one_line
-from harness.report.text import percent, rate_text, with_error
+from harness.golden.difference import Difference
+from harness.golden.orphans import OrphanReport
+from harness.golden.store import Golden
+from harness.report.figures import percent, rate_text, with_error
 
 __all__ = ["difference_report", "golden_report", "orphans_report", "verification_report"]
 

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness.layers import EngineLayers, LayersReport
+from harness.commands.layers import EngineLayers, LayersReport
 from harness.pair.layer_config import IDS_KEY
 
 __all__ = ["layers_report"]

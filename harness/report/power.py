@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from harness.commands.power import PowerTable
 from harness.errors import InputError
 from harness.files import replacing
-from harness.planning import PowerTable
 
 __all__ = ["draw_power", "power_report", "require_drawable"]
 

@@ -7,8 +7,8 @@ import json
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from harness.commands.trace import Step, Trace
 from harness.errors import one_line
-from harness.trace import Step, Trace
 
 __all__ = ["trace_report"]
 

@@ -13,15 +13,15 @@ import torch
 
 from fixtures.smollm2.recipe import BOUNDARIES
 from fixtures.smollm2.texts import write_texts
-from harness.check import prepare
+from harness.commands.prepare import prepare
+from harness.counts.run import PromptRecord
 from harness.engines.base import Progress
 from harness.engines.reference.greedy import greedy_texts
 from harness.engines.reference.loaded import LoadedPair, load
 from harness.engines.reference.replay import draft_on, see
 from harness.engines.reference.sequential import sequential
-from harness.record import PromptRecord
-from suites.prompts import shortest
-from suites.real_target import require_target
+from suites.support.prompts import shortest
+from suites.support.real_target import require_target
 
 pytestmark = pytest.mark.bench
 PROMPTS = 8

@@ -13,7 +13,8 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicCache
 
-from harness.check import prepare
+from harness.commands.prepare import prepare
+from harness.counts.run import PromptRecord
 from harness.engines.base import Progress
 from harness.engines.reference.batched import batched
 from harness.engines.reference.draft_cache import DraftCache
@@ -21,7 +22,6 @@ from harness.engines.reference.loaded import LoadedPair, load
 from harness.engines.reference.sequential import sequential
 from harness.pair.pair import load_prompts
 from harness.pair.prompts import Prompt
-from harness.record import PromptRecord
 
 pytestmark = pytest.mark.bench
 SHORT = 64

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.baseline.store import find_golden, load_golden
-from harness.check import prepare
+from harness.commands.prepare import prepare
 from harness.detectors import Context, State, run_detectors
-from harness.gate import verdict
-from suites.builtin_pairs import replay_golden
+from harness.detectors.gate import verdict
+from harness.golden.store import find_golden, load_golden
+from suites.support.builtin_pairs import replay_golden
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.check import CheckResult, check, prepare
 from harness.cli.app import main
-from suites.builtin_pairs import FIXTURES, IDS_KEY, ROOT, copy_pair, layer_ids, read_config
+from harness.commands.check import CheckResult, check
+from harness.commands.prepare import prepare
+from suites.support.builtin_pairs import FIXTURES, IDS_KEY, ROOT, copy_pair, layer_ids, read_config
 
 FORWARD = {"proposals", "likelihood", "acceptance"}
 IDS = layer_ids()

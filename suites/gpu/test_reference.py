@@ -9,17 +9,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from harness.check import check, measure, prepare
+from harness.commands.check import check
+from harness.commands.measure import measure
+from harness.commands.prepare import prepare
+from harness.commands.record import record
 from harness.detectors import State
 from harness.models.capture import BoundaryCapture
 from harness.models.precision import exact
-from harness.recording import record
-from harness.report.text import failure
+from harness.report.check import failure
 from harness.testing import ARCHITECTURES, LayerCase, layer_cases
-from suites.builtin_pairs import copy_pair
 from suites.contract.properties import ids_of
 from suites.gpu.placing import placed, relative_difference
-from suites.random_pair import write_pair
+from suites.support.builtin_pairs import copy_pair
+from suites.support.random_pair import write_pair
 
 LAYERS = 5
 

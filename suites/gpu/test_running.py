@@ -10,15 +10,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.check import check, measure, prepare
+from harness.commands.check import check
+from harness.commands.measure import measure
+from harness.commands.prepare import prepare
+from harness.commands.record import record
 from harness.engines.reference.loaded import LoadedPair, load
 from harness.pair.pair import load_prompts
-from harness.recording import record
-from suites.builtin_pairs import IDS_KEY
 from suites.gpu.placing import relative_difference
 from suites.gpu.running import PairStep, Recorded, held_bytes, on_streams
 from suites.gpu.standin import DEVICE, ReadBackError, StandIn
-from suites.random_pair import VOCAB, write_pair, write_target
+from suites.support.builtin_pairs import IDS_KEY
+from suites.support.random_pair import VOCAB, write_pair, write_target
 
 LENGTH = 40
 # The same sums in another order: what the detector of stages allows for, by dtype.

@@ -19,16 +19,17 @@ from typing import Any
 import pytest
 import torch
 
-from harness.check import CheckResult, check, prepare
+from harness.commands.check import CheckResult, check
+from harness.commands.prepare import prepare
 from harness.engines.base import Progress
 from harness.engines.sglang.arguments import server_arguments
 from harness.engines.sglang.installed import engine_environment
 from harness.pair.builtin import find_pair
 from harness.pair.pair import Pair, load_pair
 from harness.plugin.gpu import pair_files_to_serve
-from harness.report.text import failure
+from harness.report.check import failure
 from suites.gpu.ways import BUILT_IN, WAYS, arguments_of, ranks_for
-from suites.prompts import shortest
+from suites.support.prompts import shortest
 
 _CPU_PLATFORM = "sglang_cpu_platform"
 

@@ -10,16 +10,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.check import check, measure, prepare
+from harness.commands.check import check
+from harness.commands.measure import measure
+from harness.commands.prepare import prepare
 from harness.detectors import State
 from harness.engines.base import Progress
 from harness.engines.reference.draft_cache import DraftCache
 from harness.engines.reference.engine import ReferenceEngine
-from harness.engines.reference.slots import SlotCache
+from harness.engines.reference.ragged_cache import SlotCache
 from harness.pair.pair import load_prompts
-from harness.report.text import failure
+from harness.report.check import failure
 from suites.gpu.standin import DEVICE, MixedDevicesError, ReadBackError, StandIn
-from suites.random_pair import write_pair
+from suites.support.random_pair import write_pair
 
 
 @pytest.mark.parametrize("mode", ["replay", "sequential", "batched"])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from harness.check import prepare
+from harness.commands.prepare import prepare
 from harness.engines.reference.loaded import load
 from harness.engines.reference.replay import replay
 from harness.engines.reference.sequential import sequential
 from harness.pair.pair import load_prompts
-from suites.real_target import require_target
+from suites.support.real_target import require_target
 
 
 @pytest.mark.parametrize("shift", [0, 1])

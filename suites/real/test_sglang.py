@@ -6,12 +6,12 @@ import importlib.util
 
 import pytest
 
-from harness.acceptance import counts_of, measure_acceptance
+from harness.counts.acceptance import counts_of, measure_acceptance
 from harness.engines.reference.loaded import limits_of
 from harness.engines.sglang.engine import decode
-from suites.prompts import shortest
-from suites.real_target import require_target
 from suites.sglang.serving import greedy, reference, serving, shorter
+from suites.support.prompts import shortest
+from suites.support.real_target import require_target
 
 PROMPTS, TOKENS = 4, 24
 

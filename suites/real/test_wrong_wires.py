@@ -12,10 +12,11 @@ import pytest
 
 from fixtures.smollm2.recipe import BOUNDARIES
 from fixtures.smollm2.wirings import boundary_faults
-from harness.check import CheckResult, check, prepare
+from harness.commands.check import CheckResult, check
+from harness.commands.prepare import prepare
 from harness.engines.reference import loaded
 from harness.models.target import load_target
-from suites.real_target import require_target
+from suites.support.real_target import require_target
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "smollm2"
 IDS_KEY = "eagle_aux_hidden_state_layer_ids"

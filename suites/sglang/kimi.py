@@ -13,7 +13,7 @@ from harness.conformance.targets import write_target
 from harness.models.draft_contract import expected_tensors
 from harness.models.tiny import LATENT, YARN
 from harness.pair.draft_spec import read_draft_spec
-from suites.random_pair import LIVE, VOCAB, WIDTH, write_draft, write_prompts
+from suites.support.random_pair import LIVE, VOCAB, WIDTH, write_draft, write_prompts
 
 LAYERS, TOKENS = 8, 10
 # [2, 30, 58] of Kimi's 61 layers.

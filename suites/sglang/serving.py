@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness.check import prepare
+from harness.commands.prepare import prepare
+from harness.counts.run import PromptRecord
 from harness.engines.base import Progress, Texts
 from harness.engines.reference.loaded import limits_of
 from harness.engines.registry import find_engine
@@ -20,8 +21,7 @@ from harness.engines.sglang.launch import Patience, RunningEngine
 from harness.engines.sglang.rounds import read_capture
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
-from harness.record import PromptRecord
-from suites.builtin_pairs import copy_pair
+from suites.support.builtin_pairs import copy_pair
 
 # Far longer than a start or a round takes on a busy machine.
 PATIENCE = Patience(start=240.0, silence=120.0)

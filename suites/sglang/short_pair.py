@@ -7,10 +7,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from harness.check import CheckResult, check, prepare
-from harness.recording import record
-from suites.builtin_pairs import FIXTURES, IDS_KEY, copy_pair, read_config
-from suites.prompts import shortest
+from harness.commands.check import CheckResult, check
+from harness.commands.prepare import prepare
+from harness.commands.record import record
+from suites.support.builtin_pairs import FIXTURES, IDS_KEY, copy_pair, read_config
+from suites.support.prompts import shortest
 
 # A round costs a good part of a second: the gate's level is set so that few prompts decide.
 ALPHA = 0.05

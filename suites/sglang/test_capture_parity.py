@@ -15,10 +15,10 @@ import pytest
 
 from harness.conformance.asked import NUM_LAYERS, asked_lists
 from harness.conformance.forward import ForwardSession
-from harness.conformance.known import find_known
 from harness.conformance.matrix import AGREES, KNOWN_DIFFERENCE, find_facts, judge
-from harness.conformance.setters import Outcome, run_setter
-from harness.conformance.sources import SglangSources, find_installed, read_sources
+from harness.facts.known import find_known
+from harness.facts.reading.setters import Outcome, run_setter
+from harness.facts.reading.sources import SglangSources, find_installed, read_sources
 
 pytestmark = [
     pytest.mark.sglang,

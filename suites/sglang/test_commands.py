@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import safetensors.torch
 
-from harness.check import prepare
+from harness.commands.prepare import prepare
 from harness.engines.sglang.rounds import read_capture
 from harness.errors import InputError
-from suites.builtin_pairs import IDS_KEY, layer_ids
 from suites.sglang.serving import lending, serving
 from suites.sglang.short_pair import (
     check_shortest,
@@ -21,6 +20,7 @@ from suites.sglang.short_pair import (
     require_incident,
     states,
 )
+from suites.support.builtin_pairs import IDS_KEY, layer_ids
 
 pytestmark = pytest.mark.slow
 

@@ -14,10 +14,10 @@ import pytest
 from harness.conformance.asked import WHOLE_ENGINE
 from harness.conformance.forward import ForwardSession
 from harness.conformance.matrix import KNOWN_DIFFERENCE, NOT_JUDGED, build_matrix
-from harness.conformance.sources import SglangSources, find_installed, read_sources
 from harness.conformance.targets import RUNNABLE
 from harness.errors import EngineError
 from harness.facts import sglang as facts
+from harness.facts.reading.sources import SglangSources, find_installed, read_sources
 from harness.facts.rules import AS_IS
 
 pytestmark = [

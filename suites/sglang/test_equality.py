@@ -13,7 +13,10 @@ import pytest
 import safetensors.torch
 import torch
 
-from harness.check import check, prepare
+from harness.commands.check import check
+from harness.commands.prepare import prepare
+from harness.commands.trace import trace_run, trace_static
+from harness.counts.run import PromptRecord
 from harness.engines.base import Progress, Texts
 from harness.engines.reference.loaded import limits_of, load
 from harness.engines.sglang.engine import decode, judge
@@ -21,12 +24,10 @@ from harness.engines.sglang.launch import RunningEngine
 from harness.engines.sglang.rounds import read_capture, read_state_files
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
-from harness.record import PromptRecord
-from harness.trace import trace_run, trace_static
-from suites.builtin_pairs import layer_ids
-from suites.prompts import shortest
 from suites.sglang.serving import greedy, lending, reference, rewired, serving
 from suites.sglang.short_pair import check_shortest, copy_short, record_short, require_incident, states
+from suites.support.builtin_pairs import layer_ids
+from suites.support.prompts import shortest
 
 # The ids of the draft's config, the boundaries served by them, and tokens to decode: together more than 100 rounds.
 WIRINGS = {"right": (layer_ids("tiny"), (2, 4, 7), 24), "incident": (layer_ids("tiny-embedding"), (0, 2, 4), 24)}

@@ -19,8 +19,8 @@ from harness.engines.sglang.arguments import server_arguments
 from harness.engines.sglang.engine import SglangEngine, decode, running_engine
 from harness.engines.sglang.launch import Patience
 from harness.errors import EngineError, InputError
-from suites.prompts import shortest
 from suites.sglang.serving import processes, rewired, serving, shorter
+from suites.support.prompts import shortest
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.check import prepare
+from harness.commands.prepare import prepare
 from harness.engines.base import Progress
 from harness.engines.reference.loaded import limits_of
 from harness.engines.registry import find_engine

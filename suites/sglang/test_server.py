@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.check import prepare
 from harness.cli.app import main
+from harness.commands.prepare import prepare
+from harness.counts.run import PromptRecord
 from harness.engines.base import Progress
 from harness.engines.reference.loaded import limits_of
 from harness.engines.registry import find_engine
@@ -25,10 +26,9 @@ from harness.engines.server.sampling import SENT
 from harness.errors import EngineError, InputError
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
-from harness.record import PromptRecord
-from suites.prompts import shortest
 from suites.sglang.http import Served, http_server
 from suites.sglang.short_pair import record_short
+from suites.support.prompts import shortest
 
 TOKENS, PROMPTS = 10, 2
 

@@ -8,13 +8,13 @@ import pytest
 
 from harness.engines.reference.loaded import limits_of
 from harness.engines.sglang.arguments import plain_arguments, server_arguments
-from harness.engines.sglang.counters import read_counters
 from harness.engines.sglang.engine import decode
 from harness.engines.sglang.launch import RunningEngine
+from harness.engines.shared.sglang_counters import read_counters
 from harness.errors import InputError
 from harness.pair.prompts import Prompt
-from suites.prompts import shortest
 from suites.sglang.serving import greedy, reference, serving, shorter
+from suites.support.prompts import shortest
 
 TOKENS = 8
 

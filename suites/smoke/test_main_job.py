@@ -6,8 +6,8 @@ import json
 import subprocess
 import sys
 
-from harness.acceptance import Acceptance
-from harness.baseline.store import Golden
+from harness.counts.acceptance import Acceptance
+from harness.golden.store import Golden
 from harness.pair.pair import Pair
 
 

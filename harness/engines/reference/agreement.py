@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from harness.counts.run import TargetCheck
 from harness.engines.reference.batches import batches, pad
 from harness.models.target import Target
 from harness.pair.prompts import Prompt
-from harness.record import TargetCheck
 
 __all__ = ["agreement", "forward_texts", "text_batches"]
 

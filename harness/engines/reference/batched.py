@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from harness.counts.rounds import Limits, RoundCounter
+from harness.counts.run import PromptRecord
 from harness.engines.reference.batches import batches, pad
 from harness.engines.reference.draft_cache import DraftCache
-from harness.engines.reference.rounds import Limits, RoundCounter
+from harness.engines.reference.ragged_cache import SlotCache
 from harness.engines.reference.sequential import Decoded, decode_one, to_record
-from harness.engines.reference.slots import SlotCache
 from harness.models.draft import Eagle3Draft
 from harness.models.target import Target
 from harness.pair.prompts import Prompt
-from harness.record import PromptRecord
 
 __all__ = ["batched", "decode_batch"]
 

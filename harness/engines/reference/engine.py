@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 import transformers
 
+from harness.counts.run import PromptRecord, Run
 from harness.engines.base import Probe, Progress, Recording, Texts, view_of
 from harness.engines.reference.batched import batched
 from harness.engines.reference.draft_cache import DraftCache
@@ -19,7 +20,6 @@ from harness.engines.reference.sequential import propose, sequential
 from harness.engines.reference.threads import suitable_threads
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
-from harness.record import PromptRecord, Run
 
 __all__ = ["ReferenceEngine", "as_run", "shifted"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import torch
 from transformers.cache_utils import DynamicCache
 
+from harness.counts.rounds import Limits
 from harness.engines.reference.batches import batches, pad
-from harness.engines.reference.rounds import Limits
-from harness.engines.reference.slots import SlotCache
+from harness.engines.reference.ragged_cache import SlotCache
 from harness.models.target import Target
 
 __all__ = ["greedy_texts"]

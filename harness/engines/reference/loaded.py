@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import torch
 
+from harness.counts.rounds import Limits
+from harness.counts.run import PromptRecord
 from harness.engines.base import Progress
 from harness.engines.reference.agreement import agreement
 from harness.engines.reference.greedy import greedy_texts
 from harness.engines.reference.replay import Wires, replay, replay_all
-from harness.engines.reference.rounds import Limits
 from harness.errors import InputError
 from harness.models.draft import Eagle3Draft
 from harness.models.draft_weights import load_draft
@@ -19,7 +20,6 @@ from harness.models.precision import DTYPES
 from harness.models.target import Target, load_target
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
-from harness.record import PromptRecord
 
 __all__ = ["LoadedPair", "limits_of", "load"]
 

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from harness.counts.run import PromptRecord, changed_blocks
 from harness.engines.base import NoiseSample, Progress
 from harness.engines.reference.loaded import LoadedPair
 from harness.engines.reference.replay import StateFilter, Wires, replay
 from harness.models.target import Target
 from harness.pair.prompts import Prompt
-from harness.record import PromptRecord, changed_blocks
 
 __all__ = ["jittered", "measure_noise"]
 

@@ -14,16 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from harness.counts.rounds import Limits, walk
+from harness.counts.run import PromptRecord, TargetCheck, histogram_of
+from harness.counts.stages import POSITIONS, WIDTH, sample_positions
 from harness.engines.reference.agreement import forward_texts, text_batches
-from harness.engines.reference.rounds import Limits, walk
-from harness.facts.stages import POSITIONS, WIDTH, sample_positions
 from harness.models.chains import ParallelChains
 from harness.models.draft import Eagle3Draft
 from harness.models.precision import norm_dtype
 from harness.models.sketch import BoundarySketches, sketch, sketch_parts
 from harness.models.target import Target
 from harness.pair.prompts import Prompt
-from harness.record import PromptRecord, TargetCheck, histogram_of
 
 __all__ = ["Seen", "StateFilter", "Wires", "draft_on", "replay", "replay_all", "see"]
 

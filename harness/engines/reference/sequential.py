@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
+from harness.counts.rounds import Limits, RoundCounter
+from harness.counts.run import PromptRecord, accepted_of, histogram_of
 from harness.engines.reference.draft_cache import DraftCache
-from harness.engines.reference.rounds import Limits, RoundCounter
 from harness.models.draft import Eagle3Draft
 from harness.models.target import Target
 from harness.pair.prompts import Prompt
-from harness.record import PromptRecord, accepted_of, histogram_of
 
 __all__ = ["Decoded", "decode_one", "propose", "sequential", "to_record"]
 

@@ -15,15 +15,15 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from harness.engines.reference.rounds import Limits, RoundCounter
+from harness.counts.rounds import Limits, RoundCounter
+from harness.counts.run import PromptRecord, histogram_of
 from harness.engines.reference.sequential import Decoded, to_record
 from harness.engines.server.client import Client
 from harness.engines.server.info import SglangInfo
 from harness.engines.server.sampling import SENT
-from harness.engines.sglang.counters import Counters, read_counters
+from harness.engines.shared.sglang_counters import Counters, read_counters
 from harness.errors import EngineError, InputError
 from harness.pair.prompts import Prompt
-from harness.record import PromptRecord, histogram_of
 
 __all__ = ["Known", "Measured", "decode"]
 

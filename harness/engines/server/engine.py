@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Collection, Iterator, Sequence
 
+from harness.counts.run import PromptRecord, Run
 from harness.engines.base import Progress, Texts
 from harness.engines.reference.loaded import limits_of
 from harness.engines.server.client import PLAIN_KEY_VARIABLE, Client
@@ -19,7 +20,6 @@ from harness.engines.sglang.engine import judge
 from harness.errors import InputError
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
-from harness.record import PromptRecord, Run
 
 __all__ = ["ServerEngine", "as_served"]
 

@@ -7,14 +7,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from harness.counts.rounds import Limits
+from harness.counts.run import PromptRecord
 from harness.engines.base import Progress
-from harness.engines.reference.rounds import Limits
 from harness.engines.server.client import Client
 from harness.engines.server.info import VllmInfo
 from harness.engines.server.metrics import Sums, read_sums
 from harness.errors import InputError
 from harness.pair.prompts import Prompt
-from harness.record import PromptRecord
 
 __all__ = ["measure_sums"]
 

@@ -18,20 +18,20 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from harness.counts.rounds import Limits, RoundCounter
+from harness.counts.run import PromptRecord, Run, TargetCheck, histogram_of
 from harness.engines.base import Progress, Texts
 from harness.engines.reference.engine import as_run
 from harness.engines.reference.loaded import limits_of
-from harness.engines.reference.rounds import Limits, RoundCounter
 from harness.engines.reference.sequential import Decoded, to_record
 from harness.engines.sglang.arguments import server_arguments
-from harness.engines.sglang.counters import read_counters
 from harness.engines.sglang.installed import engine_environment, require_installed
 from harness.engines.sglang.launch import Patience, RunningEngine, launched
 from harness.engines.sglang.rounds import Round, read_capture, read_rounds
+from harness.engines.shared.sglang_counters import read_counters
 from harness.errors import EngineError
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
-from harness.record import PromptRecord, Run, TargetCheck, histogram_of
 
 __all__ = ["GREEDY", "WAVE", "Asked", "SglangEngine", "cache_tokens", "decode", "judge", "running_engine"]
 

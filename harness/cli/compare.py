@@ -1,0 +1,60 @@
+"""`harness compare`: two pairs, engines or results against each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli import output
+from harness.cli.options import DebugOption, JsonOption, PromptsOption
+
+if TYPE_CHECKING:
+    from harness.commands.compare import Side
+    from harness.engines.base import Progress
+
+__all__ = ["compare"]
+
+
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="A pair (file or name), or a JSON result of measure or check.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another; may be the same pair with another engine.")],
+    engine_a: Annotated[str | None, typer.Option("--engine-a", help="Engine for A.")] = None,
+    engine_b: Annotated[str | None, typer.Option("--engine-b", help="Engine for B.")] = None,
+    endpoint_a: Annotated[str | None, typer.Option("--endpoint-a", metavar="URL", help="Running server for A.")] = None,
+    endpoint_b: Annotated[str | None, typer.Option("--endpoint-b", metavar="URL", help="Running server for B.")] = None,
+    dtype_a: Annotated[str | None, typer.Option("--dtype-a", help="dtype for A.")] = None,
+    dtype_b: Annotated[str | None, typer.Option("--dtype-b", help="dtype for B.")] = None,
+    prompts: PromptsOption = None,
+    margin: Annotated[float, typer.Option(min=0.0001, max=1.0, help="A drop of the rate that does not matter.")] = 0.01,
+    alpha: Annotated[float, typer.Option(min=1e-9, max=0.5, help="Chance of a wrong outcome.")] = 0.001,
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by main
+) -> None:
+    """Compare two pairs, engines or results, paired by prompt: exit 1 where B accepts fewer tokens than A."""
+    from harness.commands.compare import compare as run
+    from harness.report.compare import comparison_report
+
+    with output.progress(quiet=json) as progress:
+        first = _side(a, engine_a, endpoint_a, dtype_a, prompts, progress)
+        second = _side(b, engine_b, endpoint_b, dtype_b, prompts, progress)
+    result = run(first, second, margin=margin, alpha=alpha)
+    if json:
+        output.print_json(result.to_dict())
+    else:
+        output.print_report(comparison_report(result))
+    raise typer.Exit(result.exit_code)
+
+
+def _side(
+    name: str, engine: str | None, endpoint: str | None, dtype: str | None, prompts: str | None, progress: Progress
+) -> Side:
+    from harness.commands.compare import read_result, side_of
+    from harness.commands.measure import measure
+    from harness.commands.prepare import prepare
+
+    if name.endswith(".json"):
+        return read_result(Path(name))
+    pair = prepare(name, engine=engine, endpoint=endpoint, dtype=dtype)
+    return side_of(measure(pair, prompts=prompts, progress=progress))

@@ -1,0 +1,35 @@
+"""`harness record`: a pair measured and written as its golden."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from harness.cli import output
+from harness.cli.options import DebugOption, DeviceOption, DtypeOption, JsonOption, PairArgument
+
+__all__ = ["record"]
+
+
+def record(
+    pair: PairArgument,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why; needed where a golden is replaced.")] = None,
+    dtype: DtypeOption = None,
+    device: DeviceOption = None,
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by main
+) -> None:
+    """Measure and write the golden baseline, with its noise floor. Refuses a golden that would lie."""
+    from harness.commands.prepare import prepare
+    from harness.commands.record import record as run
+    from harness.report.measure import measurement_report
+
+    ready = prepare(pair, dtype=dtype, device=device)
+    with output.progress(quiet=json) as progress:
+        result = run(ready, reason=reason, progress=progress)
+    if json:
+        output.print_json(result.to_dict())
+    else:
+        output.print_report(measurement_report(result.measurement, []), result.measurement.seconds)
+        output.note(f"{'replaced' if result.replaced else 'recorded'} {result.file}")

@@ -1,0 +1,217 @@
+"""Two pairs, engines or results against each other, paired by prompt, without a golden."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from harness.commands.measure import Measurement
+from harness.counts.acceptance import Acceptance, PromptCounts, columns, counts_of, figures, measure_acceptance
+from harness.counts.statistics import Interval, paired_drop, prompts_needed
+from harness.detectors.acceptance import judge_drop
+from harness.detectors.base import State
+from harness.errors import InputError
+from harness.files import read_json_object
+from harness.golden.schema import CountedPrompt
+
+__all__ = ["Comparison", "Outcome", "Side", "compare", "read_result", "side_of"]
+
+
+class Outcome(enum.StrEnum):
+    """How the second side stands to the first."""
+
+    WORSE = "worse"
+    BETTER = "better"
+    SAME = "same"
+    INCONCLUSIVE = "inconclusive"
+    NOT_MEASURED = "not_measured"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison.
+
+    Attributes:
+        label: The pair's name and what measured it.
+        counts: Each prompt's counts by id.
+        hashes: Each prompt's hash by id.
+    """
+
+    label: str
+    counts: Mapping[str, PromptCounts]
+    hashes: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two sides, compared.
+
+    Attributes:
+        first: The first side.
+        second: The second.
+        prompts: Ids that both measured.
+        outcome: How the second stands to the first, by the acceptance rate.
+        drops: By name, how far each figure drops from the first side to the second.
+        margin: A drop that does not matter.
+    """
+
+    first: Side
+    second: Side
+    prompts: tuple[str, ...]
+    outcome: Outcome
+    drops: Mapping[str, Interval | None]
+    margin: float
+
+    @property
+    def exit_code(self) -> int:
+        """The command line's status: 1 where the second side is worse, 3 where nothing can be said."""
+        return {Outcome.WORSE: 1, Outcome.INCONCLUSIVE: 3, Outcome.NOT_MEASURED: 3}.get(self.outcome, 0)
+
+    @property
+    def better(self) -> str | None:
+        """The label of the better side, `None` where neither is."""
+        return {Outcome.WORSE: self.first.label, Outcome.BETTER: self.second.label}.get(self.outcome)
+
+    @property
+    def needed(self) -> int | None:
+        """About how many prompts would decide an undecided comparison."""
+        rate = self.drops["rate"]
+        return None if rate is None or self.outcome is not Outcome.INCONCLUSIVE else prompts_needed(rate, self.margin)
+
+    def acceptance(self, side: Side) -> Acceptance:
+        """Return a side's acceptance over the prompts that both measured."""
+        return measure_acceptance(side.counts[name] for name in self.prompts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object printed by `--json`."""
+        return {
+            "outcome": str(self.outcome),
+            "better": self.better,
+            "a": {"label": self.first.label, "acceptance": self.acceptance(self.first).to_dict()},
+            "b": {"label": self.second.label, "acceptance": self.acceptance(self.second).to_dict()},
+            "drop": {name: None if drop is None else drop.to_dict() for name, drop in self.drops.items()},
+            "margin": self.margin,
+            "prompts": len(self.prompts),
+            "prompts_needed": self.needed,
+        }
+
+
+def side_of(measurement: Measurement) -> Side:
+    """Return a measurement as a side.
+
+    Raises:
+        InputError: Only sums over all prompts are known.
+    """
+    if measurement.run.aggregate is not None:
+        raise InputError(
+            "an engine that knows only sums over all prompts cannot be compared prompt by prompt",
+            key="--endpoint-a or --endpoint-b",
+            found=measurement.run.engine,
+            expected="an engine that counts each prompt's rounds",
+            next_step="harness check judges it by the floor",
+        )
+    records = measurement.run.records
+    return Side(
+        f"{measurement.pair.name} ({measurement.run.engine} {measurement.run.device} {measurement.run.dtype})",
+        {record.id: counts_of(record) for record in records},
+        {record.id: record.prompt_hash for record in records},
+    )
+
+
+class _Result(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="allow", strict=True)
+    pair: str
+    engine: dict[str, str]
+    prompts: list[CountedPrompt] = pydantic.Field(min_length=1)
+
+    @pydantic.field_validator("prompts")
+    @classmethod
+    def _one_each(cls, value: list[CountedPrompt]) -> list[CountedPrompt]:
+        ids = [prompt.id for prompt in value]
+        repeated = next((name for index, name in enumerate(ids) if name in ids[:index]), None)
+        if repeated is not None:
+            raise ValueError(f"the prompt {repeated!r} stands twice")
+        return value
+
+
+def read_result(file: Path) -> Side:
+    """Read what `harness measure --json` or `harness check --json` printed.
+
+    Raises:
+        InputError: The file is no such result.
+    """
+    raw = read_json_object(file, what="result", next_step="write one with harness measure PAIR --json")
+    try:
+        result = _Result.model_validate(raw)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(
+            "the file is no result of a measurement",
+            file=file,
+            key=".".join(str(part) for part in first["loc"]),
+            found=first["msg"].removeprefix("Value error, "),
+            expected="what harness measure PAIR --json prints",
+        ) from None
+    counts = {prompt.id: prompt.counts() for prompt in result.prompts}
+    engine = result.engine
+    label = f"{result.pair} ({' '.join(engine[name] for name in ('name', 'device', 'dtype') if name in engine)})"
+    return Side(label, counts, {prompt.id: prompt.hash for prompt in result.prompts})
+
+
+def compare(first: Side, second: Side, *, margin: float, alpha: float) -> Comparison:
+    """Compare two sides on the prompts that both measured.
+
+    Args:
+        first: The first side.
+        second: The second.
+        margin: A drop of the rate that does not matter.
+        alpha: Chance of a wrong outcome; each direction is one question.
+
+    Raises:
+        InputError: The sides share no prompt, measured other prompts under one id, or have other chain lengths.
+    """
+    shared = tuple(name for name in first.counts if name in second.counts)
+    if not shared:
+        raise InputError(
+            "the two have no prompt in common",
+            key=f"{first.label} and {second.label}",
+            expected="two that measured the same prompts",
+        )
+    for name in shared:
+        if first.hashes[name] != second.hashes[name]:
+            raise InputError(
+                "the two measured different prompts under one id",
+                key=f"prompt {name!r}",
+                found=f"{first.hashes[name]} and {second.hashes[name]}",
+                expected="the same tokens",
+            )
+    lengths = {len(side.counts[name].histogram) - 1 for side in (first, second) for name in shared}
+    if len(lengths) > 1:
+        raise InputError(
+            "the two have different chain lengths",
+            key="num_steps",
+            found=" and ".join(map(str, sorted(lengths))),
+            expected="one length",
+            next_step="measure one of them again with --k",
+        )
+    sides = [[side.counts[name] for name in shared] for side in (first, second)]
+    drops = {
+        name: paired_drop(columns(sides[0], figure), columns(sides[1], figure), alpha / 2)
+        for name, figure in figures(lengths.pop()).items()
+    }
+    return Comparison(first, second, shared, _outcome(drops["rate"], margin), drops, margin)
+
+
+def _outcome(drop: Interval | None, margin: float) -> Outcome:
+    if drop is None:
+        return Outcome.NOT_MEASURED
+    if judge_drop(drop, margin) is State.REGRESSION:
+        return Outcome.WORSE
+    if drop.low > -margin and drop.high < margin:
+        return Outcome.SAME
+    return Outcome.BETTER if drop.high < 0 else Outcome.INCONCLUSIVE

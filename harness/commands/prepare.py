@@ -1,0 +1,85 @@
+"""A pair as a command runs it: read, with the command line's choices, as its engine serves it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+from harness.engines.registry import as_served, split_engine
+from harness.errors import InputError
+from harness.pair.pair import Pair, load_pair
+from harness.pair.pairfile import Dtype
+
+__all__ = ["prepare"]
+
+
+def prepare(
+    name: str | Path,
+    *,
+    engine: str | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+    num_steps: int | None = None,
+    endpoint: str | None = None,
+    plain_endpoint: str | None = None,
+) -> Pair:
+    """Read a pair and apply the command line's choices.
+
+    Args:
+        name: Path of a pair file, or the name of a built-in pair.
+        engine: Its engine, for the pair file's.
+        dtype: What to compute in.
+        device: Where.
+        num_steps: Chain length.
+        endpoint: The address of a running server, which is then the engine.
+        plain_endpoint: That of a server without speculation, which then judges the output.
+
+    Raises:
+        InputError: The pair or a choice cannot be used.
+        EngineError: A server fails.
+    """
+    pair = load_pair(name)
+    if num_steps is not None:
+        pair = pair.with_steps(num_steps)
+    if dtype is not None and dtype not in get_args(Dtype):
+        raise InputError("no such dtype", key="--dtype", found=dtype, expected=" or ".join(get_args(Dtype)))
+    if engine is None:
+        split_engine(pair.settings.engine.name, file=pair.file, key="engine.name")
+    else:
+        split_engine(engine, key="--engine")
+    asked = {key: value for key, value in {"dtype": dtype, "device": device}.items() if value is not None}
+    # What a pair file says of device and dtype is said of its own engine.
+    stated = set(asked)
+    if pair.settings.engine.name == "server":
+        stated |= {"dtype", "device"} & pair.settings.engine.model_fields_set
+    pair = pair.with_engine(**asked, **_engine(pair, engine, endpoint, plain_endpoint))
+    return as_served(pair, stated)
+
+
+def _engine(pair: Pair, engine: str | None, endpoint: str | None, plain_endpoint: str | None) -> dict[str, str]:
+    """Return the engine and its addresses as far as they were chosen: an address names the engine.
+
+    Raises:
+        InputError: An address was given to another engine, or none to a server.
+    """
+    chosen = {"name": engine, "endpoint": endpoint, "plain_endpoint": plain_endpoint}
+    if endpoint is not None and engine is None:
+        chosen["name"] = "server"
+    name = chosen["name"] or pair.settings.engine.name
+    for option, value in (("--endpoint", endpoint), ("--plain-endpoint", plain_endpoint)):
+        if value is not None and name != "server":
+            raise InputError(
+                "this engine asks no server",
+                key=option,
+                found=f"{value}, and the engine {name}",
+                expected="the engine server, or no such option",
+            )
+    if name == "server" and not (pair.settings.engine.endpoint if endpoint is None else endpoint):
+        raise InputError(
+            "the engine server needs the address of one",
+            file=pair.file,
+            key="engine.endpoint or --endpoint",
+            found="none",
+            expected="http://host:port",
+        )
+    return {key: value for key, value in chosen.items() if value is not None}

@@ -1,0 +1,291 @@
+"""Recording a golden, and the reasons not to."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.commands.measure import Measurement, looping, require_finite
+from harness.counts.acceptance import counts_of, measure_acceptance
+from harness.counts.run import PromptRecord
+from harness.counts.statistics import rate_interval
+from harness.detectors import DETECTORS
+from harness.detectors.acceptance import judge_floor
+from harness.detectors.base import QUESTIONS, Context, State
+from harness.detectors.contract import broken_contract
+from harness.engines.base import Progress, Recording
+from harness.engines.registry import find_recorder
+from harness.errors import InputError
+from harness.files import require_writable
+from harness.golden.comparable import target_shape
+from harness.golden.provenance import commit_of, machine_info, pair_hashes
+from harness.golden.schema import (
+    SCHEMA_VERSION,
+    Blindness,
+    GoldenDocument,
+    GoldenPrompt,
+    HistoryEntry,
+    Noise,
+    Totals,
+    WiringEntry,
+)
+from harness.golden.store import (
+    Golden,
+    GoldenTensors,
+    golden_folder,
+    load_golden,
+    pack_tensors,
+    save_golden,
+    tensors_name,
+)
+from harness.pair.pair import Pair, load_prompts
+
+__all__ = ["RecordResult", "record"]
+
+
+@dataclass(frozen=True)
+class RecordResult:
+    """A golden just written.
+
+    Attributes:
+        measurement: What it holds.
+        file: Where it is.
+        replaced: Whether it took the place of an earlier one.
+    """
+
+    measurement: Measurement
+    file: Path
+    replaced: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object printed by `--json`."""
+        return self.measurement.to_dict() | {"golden": str(self.file), "replaced": self.replaced}
+
+
+def record(pair: Pair, *, reason: str | None = None, progress: Progress | None = None) -> RecordResult:
+    """Measure a pair and write its golden.
+
+    Args:
+        pair: The pair.
+        reason: Why; needed where a golden is replaced.
+        progress: Where to tell how far it is.
+
+    Raises:
+        HarnessError: The pair cannot be run as stated, or a golden of it would lie.
+    """
+    progress = progress or Progress()
+    recorder = find_recorder(pair.settings.engine.name)
+    file = _golden_file(pair)
+    before = load_golden(file) if os.path.lexists(file) else None
+    _require_reason(pair, before, reason)
+    require_writable(file.parent)
+    _require_contract(pair)
+    prompts = load_prompts(pair)
+    start = datetime.datetime.now(datetime.UTC)
+    made = recorder.record(pair, prompts, lambda records: _require_worthy(pair, records), progress)
+    seconds = (datetime.datetime.now(datetime.UTC) - start).total_seconds()
+    measurement = Measurement(pair, made.run, seconds)
+    tensors = pack_tensors(_tensors(entry) for entry in made.run.records)
+    document = _document(measurement, before, reason, made, tensors_name(tensors))
+    document = _require_sight(pair, made, document, file)
+    save_golden(file, document, tensors)
+    return RecordResult(measurement, file, before is not None)
+
+
+def _require_sight(pair: Pair, made: Recording, document: GoldenDocument, file: Path) -> GoldenDocument:
+    """Refuse a golden that does not see a fault as plain as every boundary moved by one; else say who sees it."""
+    if made.shifted is None:
+        return document
+    tensors = {entry.id: _tensors(entry) for entry in made.run.records}
+    context = Context(pair, made.shifted, Golden(file, document, tensors))
+    seen = [name for name in _SIGHTED if DETECTORS[name](context).state in (State.CHANGED, State.REGRESSION)]
+    if not seen:
+        raise InputError(
+            "the pair is blind: with every boundary moved by one, neither proposals nor likelihood nor acceptance "
+            "change beyond their noise",
+            file=pair.file,
+            key="boundaries",
+            found=f"{list(made.shifted_boundaries)} look like {list(pair.boundaries)}",
+            expected="a draft that reads the target's states",
+            next_step="check that the draft is trained and its fc is loaded; add prompts, or longer continuations",
+        )
+    sight = Blindness(boundaries=list(made.shifted_boundaries), seen_by=seen)
+    return document.model_copy(update={"blindness": sight})
+
+
+# What a wrong wire must move. The stages would see it whatever the draft makes of it.
+_SIGHTED = ("proposals", "likelihood", "acceptance")
+
+
+def _golden_file(pair: Pair) -> Path:
+    folder = golden_folder(pair, for_writing=True)
+    assert folder is not None
+    engine = pair.settings.engine
+    return folder / f"reference-{engine.device.partition(':')[0]}-{engine.dtype}.json"
+
+
+def _require_reason(pair: Pair, before: Golden | None, reason: str | None) -> None:
+    if before is None or (reason and reason.strip()):
+        return
+    floor, recorded = pair.settings.gate.floor, before.document.floor
+    problem = (
+        f"the floor would be lowered from {recorded} to {floor} without a reason"
+        if floor < recorded
+        else "a golden is already recorded, and replacing it needs a reason"
+    )
+    raise InputError(
+        problem,
+        file=before.file,
+        key="--reason",
+        expected="why the golden changes, in words",
+        next_step=f'harness record {pair.file} --reason "…"',
+    )
+
+
+def _require_contract(pair: Pair) -> None:
+    problems = broken_contract(pair)
+    if problems:
+        raise InputError(
+            f"the contract is broken: {problems[0]}",
+            file=pair.file,
+            next_step="mend the wiring first; a golden of it would make the fault the standard",
+        )
+
+
+def _require_worthy(pair: Pair, records: Sequence[PromptRecord]) -> None:
+    """Refuse what no golden may hold: nothing measured, NaN, loops, a dead position, a floor that chance decides."""
+    require_finite(pair, records)
+    acceptance = measure_acceptance(counts_of(entry) for entry in records)
+    gate = pair.settings.gate
+    counts = [counts_of(entry) for entry in records]
+    rate = rate_interval(
+        [entry.accepted for entry in counts], [entry.proposed for entry in counts], gate.alpha / QUESTIONS
+    )
+    if rate is None:
+        raise InputError(
+            "nothing was measured: no verify round was counted", file=pair.file, key="decode.max_new_tokens"
+        )
+    loops = looping(records)
+    if loops:
+        raise InputError(
+            "continuations are loops, which inflates acceptance",
+            file=pair.prompts_file,
+            key="id",
+            found=f"{len(loops)} of {len(records)}: {', '.join(loops[:5])}",
+            next_step="remove these prompts, or shorten decode.max_new_tokens",
+        )
+    dead = [step for step, value in enumerate(acceptance.step_accuracy) if not value]
+    if dead:
+        raise InputError(
+            "a draft position is dead: the draft is never right there, even on the text itself",
+            file=pair.file,
+            key=f"step {dead[0]}",
+            found="step accuracy 0",
+            next_step="check the wiring with harness measure",
+        )
+    state = judge_floor(rate, gate.floor)
+    if state is not State.PASS:
+        raise InputError(
+            "the acceptance rate is below the floor"
+            if state is State.REGRESSION or rate.estimate < gate.floor
+            else "the floor is so near the rate that chance would decide",
+            file=pair.file,
+            key="gate.floor",
+            found=f"rate {rate.estimate:.4f} [{rate.low:.4f}, {rate.high:.4f}]",
+            expected=f"an interval wholly above the floor {gate.floor}",
+            next_step="mend the pair, add prompts, or set a floor that the interval clears",
+        )
+
+
+def _tensors(entry: PromptRecord) -> GoldenTensors:
+    return GoldenTensors(
+        np.asarray(entry.output_ids, np.int32),
+        None if entry.proposals is None else entry.proposals.astype(np.int32),
+        entry.logprobs,
+        entry.sketches,
+    )
+
+
+def _document(
+    measurement: Measurement, before: Golden | None, reason: str | None, made: Recording, tensors: str
+) -> GoldenDocument:
+    pair, run, acceptance = measurement.pair, measurement.run, measurement.acceptance
+    assert acceptance.rate is not None
+    assert acceptance.length is not None
+    return GoldenDocument(
+        schema_version=SCHEMA_VERSION,
+        pair=pair.name,
+        recorded_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        reason=reason or "first record",
+        engine="reference",
+        device=run.device.partition(":")[0],
+        dtype=run.dtype,
+        floor=pair.settings.gate.floor,
+        target=target_shape(pair),
+        wiring=WiringEntry(
+            ids=list(pair.wiring.trained.ids),
+            ids_key=pair.draft.ids_key,
+            trained_as=pair.wiring.trained.convention,
+            served_by=pair.settings.served_by,
+            boundaries=list(pair.boundaries),
+        ),
+        decode=pair.settings.decode.comparable(),
+        versions=dict(run.versions),
+        machine=machine_info(),
+        commit=commit_of(pair.file.parent),
+        hashes=pair_hashes(pair),
+        totals=Totals(
+            prompts=acceptance.prompts,
+            rounds=acceptance.rounds,
+            accepted=acceptance.accepted,
+            proposed=acceptance.proposed,
+            rate=acceptance.rate,
+            length=acceptance.length,
+        ),
+        noise={
+            dtype: Noise(blocks=sample.blocks, changed=sample.changed, likelihood=sample.likelihood, how=sample.how)
+            for dtype, sample in made.noise.items()
+        },
+        blindness=None,
+        prompts=[_prompt(entry) for entry in run.records],
+        tensors=tensors,
+        history=_history(before),
+    )
+
+
+def _prompt(entry: PromptRecord) -> GoldenPrompt:
+    counts = counts_of(entry)
+    eos = entry.eos_round
+    return GoldenPrompt(
+        id=entry.id,
+        category=entry.category,
+        hash=entry.prompt_hash,
+        tokens=entry.prompt_tokens,
+        output=len(entry.output_ids),
+        histogram=list(counts.histogram),
+        eos_round=None if eos is None else (eos.proposed, eos.accepted),
+        hits=None if counts.hits is None else list(counts.hits),
+        positions=None if counts.positions is None else list(counts.positions),
+    )
+
+
+def _history(before: Golden | None) -> list[HistoryEntry]:
+    if before is None:
+        return []
+    old = before.document
+    entry = HistoryEntry(
+        recorded_at=old.recorded_at,
+        reason=old.reason,
+        floor=old.floor,
+        rate=old.totals.rate,
+        length=old.totals.length,
+        prompts=old.totals.prompts,
+        standard_error=old.acceptance.errors["rate"],
+    )
+    return [*old.history, entry]

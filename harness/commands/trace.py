@@ -1,0 +1,360 @@
+"""The hidden-state pipeline of a pair, step by step: what an engineer otherwise traces by hand through an engine.
+
+Each step says its value, where it comes from, and whether it agrees with the steps before it. The static steps need no
+weights; the others run the reference engine on one prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.commands.check import golden_in_use
+from harness.counts.run import accepted_of
+from harness.engines.base import Probe, Resolved, StateView
+from harness.engines.registry import find_prober
+from harness.errors import InputError
+from harness.facts.conventions import Reading, newest, read_ids
+from harness.facts.flags import FLAGS
+from harness.files import shown
+from harness.golden.store import Golden, load_golden
+from harness.models.checkpoint import has_weights, weight_files
+from harness.models.draft_contract import check_headers, expected_tensors
+from harness.pair.builtin import find_pair
+from harness.pair.draft_flags import said
+from harness.pair.draft_spec import read_draft_spec
+from harness.pair.layer_config import LayerConfig, read_layer_config
+from harness.pair.pair import Pair, checkpoint_folder, load_prompts
+from harness.pair.pairfile import PairFile, read_pair_file
+from harness.pair.target_spec import TargetSpec, read_target_spec
+
+__all__ = ["Step", "Trace", "trace_run", "trace_static"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the pipeline.
+
+    Attributes:
+        name: What it is.
+        value: Its value, ready for JSON.
+        source: Where that comes from.
+        ok: Whether it agrees with the steps before it; `None` where there is nothing to agree with.
+        note: What is wrong, or worth knowing.
+    """
+
+    name: str
+    value: Any
+    source: str
+    ok: bool | None = None
+    note: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object printed by `--json`."""
+        return vars(self).copy()
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A pair's pipeline.
+
+    Attributes:
+        pair: The pair's name.
+        steps: In the order in which states pass them.
+    """
+
+    pair: str
+    steps: tuple[Step, ...]
+
+    @property
+    def first_wrong(self) -> Step | None:
+        """The first step that does not agree with those before it."""
+        return next((step for step in self.steps if step.ok is False), None)
+
+    @property
+    def exit_code(self) -> int:
+        """The command line's status."""
+        return 0 if self.first_wrong is None else 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object printed by `--json`."""
+        wrong = self.first_wrong
+        return {
+            "pair": self.pair,
+            "first_wrong": None if wrong is None else wrong.name,
+            "steps": [step.to_dict() for step in self.steps],
+        }
+
+
+def trace_static(name_or_path: str, served_by: str | None = None) -> Trace:
+    """Trace a pair from its configs alone.
+
+    Args:
+        name_or_path: The pair.
+        served_by: Who serves it, where that is not for the pair file to say.
+
+    Raises:
+        InputError: A file cannot be read, or nobody says who wrote the layer ids.
+    """
+    file = find_pair(name_or_path)
+    settings = read_pair_file(file)
+    if served_by is not None:
+        settings = settings.model_copy(update={"served_by": served_by})
+    target = read_target_spec(checkpoint_folder(file, "target", settings.target, settings.target_revision))
+    config = read_layer_config(checkpoint_folder(file, "draft", settings.draft, None))
+    writer = settings.trained_as
+    if writer is None:
+        raise InputError(
+            "the checkpoint does not say which convention its layer ids were written in",
+            file=file,
+            key="trained_as",
+            expected=" or ".join(config.family.writers),
+        )
+    steps = [
+        Step(
+            "target",
+            {"architecture": target.architecture, "layers": target.num_layers, "hidden_size": target.hidden_size},
+            shown(target.path / "config.json"),
+        ),
+        Step(
+            "layer ids",
+            None if config.ids is None else list(config.ids),
+            f"{shown(config.file)}: {config.key or 'no such key'} ({config.family.name})",
+        ),
+    ]
+    trained = _reading(config, writer, config.ids, target)
+    steps.append(_reading_step("trained as", writer, trained))
+    served_name = settings.served_by
+    served = trained
+    if served_name is not None:
+        served = _reading(config, served_name, config.seen_by(served_name), target)
+        steps.append(_served_step(served_name, served, trained, config))
+    steps.append(_flags_step(config, writer, served_name))
+    steps += _widths(config, target, served, trained, settings)
+    if not isinstance(served, InputError):
+        steps.append(_tensors_step(config, settings, len(served.boundaries)))
+    return Trace(settings.name, tuple(steps))
+
+
+def _reading(
+    config: LayerConfig, convention: str, ids: Sequence[int] | None, target: TargetSpec
+) -> Reading | InputError:
+    try:
+        return read_ids(
+            ids,
+            convention,
+            num_layers=target.num_layers,
+            architecture=target.architecture,
+            file=config.file,
+            key=config.key,
+        )
+    except InputError as error:
+        return error
+
+
+def _reading_step(name: str, convention: str, reading: Reading | InputError) -> Step:
+    if isinstance(reading, InputError):
+        return Step(name, None, newest(convention), ok=False, note=reading.problem)
+    note = "; ".join(reading.lost) or None
+    default = "its default, " if reading.defaulted else ""
+    return Step(
+        name,
+        list(reading.boundaries),
+        f"{reading.convention}: {default}{reading.rule} ({reading.source})",
+        # A writer's own reading has nothing to agree with, unless it loses some of the ids.
+        ok=None if note is None else False,
+        note=note,
+    )
+
+
+def _served_step(
+    name: str,
+    served: Reading | InputError,
+    trained: Reading | InputError,
+    config: LayerConfig,
+) -> Step:
+    step = _reading_step("served by", name, served)
+    if isinstance(served, InputError):
+        return step
+    notes = [step.note] if step.note else []
+    overlooked = config.overlooked_by(name)
+    if overlooked is not None:
+        notes.append(overlooked)
+    agrees = not isinstance(trained, InputError) and served.boundaries == trained.boundaries
+    if not agrees and not isinstance(trained, InputError):
+        notes.append(f"trained on boundaries {list(trained.boundaries)}, served {list(served.boundaries)}")
+    return Step(step.name, step.value, step.source, ok=agrees, note="; ".join(notes) or None)
+
+
+def _flags_step(config: LayerConfig, writer: str, served_by: str | None) -> Step:
+    """Return the draft's flags as they are acted on, beside what they were trained as."""
+    trained = config.flags(writer)
+    flags = trained if served_by is None else config.flags(served_by)
+    differing = trained.differing(flags)
+    notes = [f"{name}: trained as {said(trained.values[name])}, {FLAGS[name].does}" for name in differing]
+    notes += flags.remarks.values()
+    absence = "" if flags.absence is None else f"; {flags.absence}"
+    return Step(
+        "flags",
+        dict(flags.values),
+        f"{shown(config.file)}, as {flags.reader} reads it{absence}",
+        ok=None if served_by is None else not differing,
+        note="; ".join(notes) or None,
+    )
+
+
+def _tensors_step(config: LayerConfig, settings: PairFile, slots: int) -> Step:
+    """Return the draft's tensors by its config, at true size without memory for them, beside those on disk."""
+    folder = config.file.parent
+    try:
+        spec = read_draft_spec(folder, settings.trained_as)
+    except InputError as error:
+        return Step("draft tensors", None, shown(config.file), note=f"not known: {error.key}: {error.problem}")
+    if settings.served_by is not None:
+        spec = spec.served_by(settings.served_by)
+    shapes = {name: list(tensor.shape) for name, tensor in expected_tensors(spec, slots).items()}
+    value = {"tensors": len(shapes), "fc.weight": shapes.get("fc.weight")}
+    if not has_weights(folder):
+        return Step("draft tensors", value, f"{shown(config.file)}; there are no weights to compare with")
+    source = f"{shown(weight_files(folder)[0])}: names and shapes"
+    try:
+        check_headers(spec, slots)
+    except InputError as error:
+        why = f"{error.key}: {error.problem}, found {error.found}, expected {error.expected}"
+        return Step("draft tensors", value, source, ok=False, note=why)
+    return Step("draft tensors", value, source, ok=True)
+
+
+def _widths(
+    config: LayerConfig,
+    target: TargetSpec,
+    served: Reading | InputError,
+    trained: Reading | InputError,
+    settings: PairFile,
+) -> list[Step]:
+    """Return the widths of the concatenation and of `fc`, by the configs alone."""
+    if isinstance(served, InputError):
+        why = "what is captured is not known"
+        return [Step("concatenation", None, settings.served_by or "", ok=False, note=why)]
+    slots, width = len(served.boundaries), target.hidden_size
+    concatenated = slots * width
+    steps = [
+        Step(
+            "concatenation",
+            {"boundaries": list(served.boundaries), "width": concatenated},
+            f"{slots} * {width} ({shown(target.path / 'config.json')}: hidden_size)",
+        )
+    ]
+    if config.target_hidden_size is None:
+        return steps
+    meant = slots if isinstance(trained, InputError) else len(trained.boundaries)
+    expected = meant * config.target_hidden_size
+    steps.append(
+        Step(
+            "fc",
+            {"input": expected, "output": config.hidden_size},
+            f"{meant} * {config.target_hidden_size} ({shown(config.file)}: target_hidden_size or hidden_size)",
+            ok=expected == concatenated,
+            note=None if expected == concatenated else f"{concatenated} wide is what is captured",
+        )
+    )
+    return steps
+
+
+def trace_run(static: Trace, pair: Pair) -> Trace:
+    """Return a trace that goes on with one prompt through the pair's engine.
+
+    Args:
+        static: The pair's trace from its configs, whose steps agree.
+        pair: The pair, with the engine to look into.
+
+    Raises:
+        HarnessError: The pair cannot be run.
+    """
+    prompt = load_prompts(pair)[0]
+    engine = pair.settings.engine.name
+    probe = find_prober(engine).probe(pair, prompt)
+    where = f"{engine}, prompt {prompt.id!r}, last of {len(prompt.ids)} tokens"
+    steps = [] if probe.resolved is None else _resolved_steps(pair, probe.resolved)
+    known = len(probe.slots) == len(pair.boundaries)
+    steps += [
+        Step(f"captured, slot {slot}", {"boundary": pair.boundaries[slot] if known else None, **_shown(view)}, where)
+        for slot, view in enumerate(probe.slots)
+    ]
+    width = len(pair.boundaries) * pair.target.hidden_size
+    fits = probe.concatenated.shape[-1] == width
+    steps.append(
+        Step(
+            "concatenated",
+            _shown(probe.concatenated),
+            "torch.cat of the slots in this order",
+            ok=fits,
+            note=None if fits else f"{len(pair.boundaries)} boundaries are {width} wide",
+        )
+    )
+    if probe.received is not None:
+        same = probe.received == probe.concatenated
+        note = None if same else "not what the target gave"
+        steps.append(Step("fc input", _shown(probe.received), "what the draft's forward was given", same, note))
+    if probe.fused is not None:
+        steps.append(Step("fc output", _shown(probe.fused), f"{shown(pair.draft.path)}: fc.weight"))
+    steps.append(_proposals_step(pair, prompt.id, probe.proposals))
+    if probe.predicted is not None:
+        steps.append(_verification_step(probe))
+    return Trace(static.pair, (*static.steps, *steps))
+
+
+def _resolved_steps(pair: Pair, resolved: Resolved) -> list[Step]:
+    """Return what an engine found in the config and set its target to, beside what the facts say that it would."""
+    expected = pair.draft.layers.seen_by(pair.wiring.served.convention)
+    found = resolved.ids == expected
+    steps = [
+        Step(
+            "ids resolved",
+            None if resolved.ids is None else list(resolved.ids),
+            f"{pair.wiring.served.convention}: its own reading of {shown(pair.draft.config_file)}",
+            ok=found,
+            note=None if found else f"the facts say {None if expected is None else list(expected)}",
+        )
+    ]
+    if resolved.captured is not None:
+        agrees = sorted(set(resolved.captured)) == list(pair.wiring.served.boundaries)
+        note = None if agrees else f"the facts say {list(pair.wiring.served.boundaries)}"
+        source = f"{resolved.model}.layers_to_capture, as its setter left it"
+        steps.append(Step("layers to capture", list(resolved.captured), source, agrees, note))
+    return steps
+
+
+def _verification_step(probe: Probe) -> Step:
+    assert probe.predicted is not None
+    agreeing = accepted_of(probe.proposals, probe.predicted)
+    value = {"accepted": probe.accepted, "target's choices": list(probe.predicted)}
+    ok = agreeing == probe.accepted
+    note = None if ok else f"{agreeing} of the chain are the target's choices"
+    return Step("verification", value, "the longest prefix that the target chooses too", ok, note)
+
+
+def _shown(view: StateView) -> dict[str, Any]:
+    return {"shape": list(view.shape), "norm": round(view.norm, 4), "first": list(view.first)}
+
+
+def _proposals_step(pair: Pair, prompt: str, proposals: tuple[int, ...]) -> Step:
+    """Return the first chain, beside the golden's where there is one."""
+    golden = _golden(pair)
+    recorded = None if golden is None or prompt not in golden.tensors else golden.tensors[prompt].proposals
+    if golden is None or recorded is None or len(recorded) == 0 or recorded.shape[1] != len(proposals):
+        return Step("first proposals", list(proposals), f"{shown(pair.draft.path)}; no golden to compare with")
+    expected = recorded[0].tolist()
+    same = list(proposals) == expected
+    note = None if same else f"the golden has {expected}: harness check {pair.file} judges it on all positions"
+    return Step(
+        "first proposals", list(proposals), f"{shown(pair.draft.path)}; compared with {shown(golden.file)}", same, note
+    )
+
+
+def _golden(pair: Pair) -> Golden | None:
+    try:
+        return load_golden(golden_in_use(pair))
+    except InputError:
+        return None

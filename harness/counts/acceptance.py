@@ -1,0 +1,241 @@
+"""Counts to rates: every definition of acceptance, once.
+
+With `accepted` of `proposed` tokens in each verify round, and one bonus token a round:
+
+- acceptance rate = sum(accepted) / sum(proposed): a ratio of sums, never a mean of ratios;
+- acceptance length = 1 + sum(accepted) / rounds: the bonus included;
+- unconditional position rate u_i = rounds with accepted > i / rounds, i from 0, so sum(u_i) = length - 1;
+- conditional position rate c_i = u_i / u_(i-1), c_0 = u_0;
+- step accuracy t_i = share of all positions at which the draft's teacher-forced argmax of step i is the text's token.
+
+The round that ends in EOS is in none of them. Nothing measured gives `None`, never 0 or 1. Each is a ratio of sums over
+prompts, and carries the standard error of one, prompts as clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from harness.counts.run import PromptRecord, Run
+from harness.counts.statistics import ratio
+
+__all__ = [
+    "Acceptance",
+    "PromptCounts",
+    "acceptance_of",
+    "broken_counts",
+    "columns",
+    "counts_of",
+    "figures",
+    "loop_share",
+    "measure_acceptance",
+]
+
+
+@dataclass(frozen=True)
+class PromptCounts:
+    """One prompt's counts, the sufficient statistic of every rate.
+
+    Attributes:
+        id: The prompt.
+        histogram: Rounds by accepted count, k+1 entries.
+        hits: Per step, positions at which the teacher-forced draft was right; `None` where the engine cannot know.
+        positions: Per step, positions asked about.
+    """
+
+    id: str
+    histogram: tuple[int, ...]
+    hits: tuple[int, ...] | None = None
+    positions: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(
+        cls, name: str, histogram: Sequence[int], hits: Sequence[int] | None, positions: Sequence[int] | None
+    ) -> PromptCounts:
+        """Return counts out of the lists that a file holds."""
+        return cls(
+            name,
+            tuple(histogram),
+            None if hits is None else tuple(hits),
+            None if positions is None else tuple(positions),
+        )
+
+    @property
+    def rounds(self) -> int:
+        """Verify rounds."""
+        return sum(self.histogram)
+
+    @property
+    def accepted(self) -> int:
+        """Draft tokens accepted, without bonus tokens."""
+        return sum(count * accepted for accepted, count in enumerate(self.histogram))
+
+    @property
+    def proposed(self) -> int:
+        """Draft tokens proposed."""
+        return self.rounds * (len(self.histogram) - 1)
+
+
+Figure = Callable[[PromptCounts], tuple[int, int]]
+
+
+def figures(k: int) -> dict[str, Figure]:
+    """Return, by name, what every figure adds up for one prompt: its numerator and its denominator.
+
+    `rate`; `length`, without the bonus token; `u0` and on, `c0` and on: position rates; `t0` and on: step accuracy.
+    """
+
+    def reached(step: int) -> Figure:
+        return lambda counts: (sum(counts.histogram[step + 1 :]), counts.rounds)
+
+    def conditional(step: int) -> Figure:
+        return lambda counts: (sum(counts.histogram[step + 1 :]), sum(counts.histogram[step:]))
+
+    def accurate(step: int) -> Figure:
+        return lambda counts: (
+            (counts.hits[step], counts.positions[step]) if counts.hits and counts.positions else (0, 0)
+        )
+
+    return {
+        "rate": lambda counts: (counts.accepted, counts.proposed),
+        "length": lambda counts: (counts.accepted, counts.rounds),
+        **{f"u{step}": reached(step) for step in range(k)},
+        **{f"c{step}": conditional(step) for step in range(k)},
+        **{f"t{step}": accurate(step) for step in range(k)},
+    }
+
+
+def columns(counts: Iterable[PromptCounts], figure: Figure) -> tuple[list[int], list[int]]:
+    """Return a figure's numerators and denominators over prompts."""
+    rows = [figure(prompt) for prompt in counts]
+    return [part for part, _ in rows], [whole for _, whole in rows]
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """Acceptance over a set of prompts.
+
+    Attributes:
+        rate: Acceptance rate, 0 to 1.
+        length: Acceptance length in tokens a round, 1 to k+1.
+        unconditional: u_i, k entries.
+        conditional: c_i, k entries.
+        step_accuracy: t_i, k entries; empty where the engine cannot know.
+        rounds: Verify rounds.
+        accepted: Draft tokens accepted.
+        proposed: Draft tokens proposed.
+        prompts: Prompts measured, those without a round included.
+        errors: Standard errors by figure (`rate`, `length`, `u0`, `c0`, `t0` …), clustered by prompt; `None` where
+            nothing was measured or there is one prompt only.
+    """
+
+    rate: float | None
+    length: float | None
+    unconditional: tuple[float | None, ...]
+    conditional: tuple[float | None, ...]
+    step_accuracy: tuple[float | None, ...]
+    rounds: int
+    accepted: int
+    proposed: int
+    prompts: int
+    errors: Mapping[str, float | None] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object printed by `--json`."""
+        k = len(self.unconditional)
+
+        def by_step(letter: str) -> list[float | None]:
+            return [self.errors.get(f"{letter}{step}") for step in range(k)]
+
+        return {
+            "rate": self.rate,
+            "length": self.length,
+            "step_accuracy": list(self.step_accuracy),
+            "positions": {"unconditional": list(self.unconditional), "conditional": list(self.conditional)},
+            "rounds": self.rounds,
+            "accepted": self.accepted,
+            "proposed": self.proposed,
+            "prompts": self.prompts,
+            "standard_errors": {
+                "rate": self.errors.get("rate"),
+                "length": self.errors.get("length"),
+                "step_accuracy": by_step("t") if self.step_accuracy else [],
+                "positions": {"unconditional": by_step("u"), "conditional": by_step("c")},
+            },
+        }
+
+
+def counts_of(record: PromptRecord) -> PromptCounts:
+    """Return a record's counts."""
+    hits = positions = None
+    if record.hits is not None:
+        hits = tuple(int(value) for value in (record.hits == 1).sum(axis=0))
+        positions = tuple(int(value) for value in (record.hits >= 0).sum(axis=0))
+    return PromptCounts(record.id, record.histogram, hits, positions)
+
+
+def broken_counts(counts: PromptCounts) -> str | None:
+    """Return what cannot be in one prompt's counts, `None` where nothing is wrong."""
+    if counts.hits is None and counts.positions is None:
+        return None
+    steps = len(counts.histogram) - 1
+    for name, values in (("hits", counts.hits), ("positions", counts.positions)):
+        if values is None or len(values) != steps:
+            return f"{len(values or ())} entries in {name}, not {steps}"
+    for hits, positions in zip(counts.hits or (), counts.positions or (), strict=True):
+        if hits > positions:
+            return f"{hits} hits at {positions} positions"
+    return None
+
+
+def measure_acceptance(counts: Iterable[PromptCounts]) -> Acceptance:
+    """Return the acceptance over prompts.
+
+    Raises:
+        ValueError: The prompts' chains have different lengths, or a rate leaves 0 … 1.
+    """
+    prompts = list(counts)
+    steps = {len(prompt.histogram) - 1 for prompt in prompts}
+    if len(steps) > 1:
+        raise ValueError(f"chains of different lengths cannot be summed: {sorted(steps)}")
+    k = steps.pop() if steps else 0
+    ratios = {name: ratio(*columns(prompts, figure)) for name, figure in figures(k).items()}
+    values = {name: None if value is None else value.estimate for name, value in ratios.items()}
+    for name, value in values.items():
+        if name != "length" and value is not None and not 0 <= value <= 1:
+            raise ValueError(f"{name} of {value} cannot be")
+
+    def by_step(letter: str) -> tuple[float | None, ...]:
+        return tuple(values[f"{letter}{step}"] for step in range(k))
+
+    return Acceptance(
+        rate=values["rate"],
+        length=None if values["length"] is None else 1 + values["length"],
+        unconditional=by_step("u"),
+        conditional=by_step("c"),
+        step_accuracy=by_step("t") if any(prompt.hits and prompt.positions for prompt in prompts) else (),
+        rounds=sum(prompt.rounds for prompt in prompts),
+        accepted=sum(prompt.accepted for prompt in prompts),
+        proposed=sum(prompt.proposed for prompt in prompts),
+        prompts=len(prompts),
+        errors={name: None if value is None else value.standard_error for name, value in ratios.items()},
+    )
+
+
+def acceptance_of(run: Run) -> Acceptance:
+    """Return the acceptance over a run's prompts: from their own counts, or from the sums where those are all there is.
+
+    Sums carry no standard error: how far prompts differ is not in them.
+    """
+    if run.aggregate is None:
+        return measure_acceptance(counts_of(record) for record in run.records)
+    whole = measure_acceptance([PromptCounts("", run.aggregate)])
+    return replace(whole, prompts=len(run.records), errors=dict.fromkeys(whole.errors))
+
+
+def loop_share(ids: Sequence[int], width: int = 8) -> float:
+    """Return the share of a text's `width`-grams that have occurred before in it: near 1 for a loop."""
+    grams = [tuple(ids[start : start + width]) for start in range(len(ids) - width + 1)]
+    return 1 - len(set(grams)) / len(grams) if grams else 0.0

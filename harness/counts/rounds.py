@@ -1,0 +1,106 @@
+"""Which verify rounds count: the one owner of that rule, for replay and for both decoders.
+
+Positions in a continuation are counted from 0, the token that prefill puts out. A round that starts at position i has
+i+1 tokens out, and counts if that is fewer than the limit, the prefill's token included (SGLang's rule). It is counted
+in full: the text therefore goes on k tokens past the limit. A round that puts out EOS is kept apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.counts.run import EosRound
+
+__all__ = ["Limits", "RoundCounter", "walk"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What ends a continuation.
+
+    Attributes:
+        max_new_tokens: The token limit, the prefill's token included.
+        num_steps: Chain length k.
+        eos_ids: Ids that end a text.
+    """
+
+    max_new_tokens: int
+    num_steps: int
+    eos_ids: tuple[int, ...]
+
+    @property
+    def text_length(self) -> int:
+        """Tokens of continuation that rounds can touch: the limit, and a full round past it."""
+        return self.max_new_tokens + self.num_steps
+
+    def cut(self, text: Sequence[int]) -> tuple[int, ...]:
+        """Return the text up to its first EOS, that token included, and no longer than `text_length`."""
+        kept: list[int] = []
+        for token in text[: self.text_length]:
+            kept.append(int(token))
+            if token in self.eos_ids:
+                break
+        return tuple(kept)
+
+    def ended(self, text: Sequence[int]) -> bool:
+        """Whether a cut text ends in EOS."""
+        return bool(text) and text[-1] in self.eos_ids
+
+    def starts(self, text: Sequence[int]) -> int:
+        """Return n, the number of positions of a cut text at which a round could start."""
+        last = len(text) - 1 if self.ended(text) else self.max_new_tokens - 1
+        return max(0, min(last, self.max_new_tokens - 1, len(text) - 1))
+
+
+class RoundCounter:
+    """Collects one prompt's rounds as a decoder makes them."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.rounds: list[int] = []
+        self.eos_round: EosRound | None = None
+
+    def add(self, proposed: int, accepted: int, emitted: Sequence[int]) -> tuple[int, ...]:
+        """Count a round and return the tokens it adds to the text.
+
+        Args:
+            proposed: Chain length.
+            accepted: Tokens accepted.
+            emitted: The accepted tokens and the bonus token.
+        """
+        for index, token in enumerate(emitted):
+            if token in self.limits.eos_ids:
+                self.eos_round = EosRound(proposed, min(accepted, index + 1))
+                return tuple(emitted[: index + 1])
+        self.rounds.append(accepted)
+        return tuple(emitted)
+
+
+def walk(text: Sequence[int], proposals: NDArray[np.int64], limits: Limits) -> RoundCounter:
+    """Walk a known text, taking at each round the chain that would have been proposed there.
+
+    Args:
+        text: The continuation, cut by `limits`.
+        proposals: int64 [n, k]: the chain at every position at which a round could start.
+        limits: What ends the continuation.
+
+    Returns:
+        The rounds, exactly as sequential decoding of this text makes them.
+    """
+    counter = RoundCounter(limits)
+    position = 0
+    while position < limits.starts(text) and counter.eos_round is None:
+        following = text[position + 1 : position + 1 + limits.num_steps]
+        accepted = 0
+        for proposed, actual in zip(proposals[position].tolist(), following, strict=False):
+            if proposed != actual:
+                break
+            accepted += 1
+        emitted = text[position + 1 : position + accepted + 2]
+        counter.add(limits.num_steps, accepted, emitted)
+        position += accepted + 1
+    return counter

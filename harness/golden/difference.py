@@ -1,0 +1,111 @@
+"""What differs between two goldens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from harness.golden.store import Golden
+
+__all__ = ["Difference", "PromptDifference", "difference"]
+
+
+@dataclass(frozen=True)
+class PromptDifference:
+    """One prompt that two goldens measured differently.
+
+    Attributes:
+        id: The prompt.
+        before: Accepted and proposed tokens.
+        after: The same, in the second golden.
+        text: Whether the continuation differs.
+        proposals: Positions at which another chain is proposed; `None` where the texts differ or one has none.
+    """
+
+    id: str
+    before: tuple[int, int]
+    after: tuple[int, int]
+    text: bool
+    proposals: int | None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What differs between two goldens.
+
+    Attributes:
+        before: The first.
+        after: The second.
+        prompts: Prompts of both that were measured differently.
+        removed: Ids that only the first has.
+        added: Ids that only the second has.
+        settings: Settings, wiring and floors that differ, as (before, after).
+    """
+
+    before: Golden
+    after: Golden
+    prompts: tuple[PromptDifference, ...]
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+    settings: dict[str, tuple[Any, Any]]
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing that was measured, and nothing it was measured with, differs."""
+        return not (self.prompts or self.removed or self.added or self.settings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object printed by `--json`."""
+        return {
+            "same": self.same,
+            "before": _rate(self.before),
+            "after": _rate(self.after),
+            "settings": {name: list(values) for name, values in self.settings.items()},
+            "removed": list(self.removed),
+            "added": list(self.added),
+            "prompts": [vars(prompt) for prompt in self.prompts],
+        }
+
+
+def _rate(golden: Golden) -> dict[str, Any]:
+    recorded = golden.document.acceptance
+    return {"golden": str(golden.file), "rate": recorded.rate, "standard_error": recorded.errors["rate"]}
+
+
+def difference(before: Golden, after: Golden) -> Difference:
+    """Compare two goldens, prompt by prompt."""
+    first = {prompt.id: prompt for prompt in before.document.prompts}
+    second = {prompt.id: prompt for prompt in after.document.prompts}
+    changed = (_prompt(before, after, name) for name in first if name in second)
+    return Difference(
+        before,
+        after,
+        tuple(prompt for prompt in changed if prompt is not None),
+        tuple(name for name in first if name not in second),
+        tuple(name for name in second if name not in first),
+        _settings(before, after),
+    )
+
+
+def _settings(before: Golden, after: Golden) -> dict[str, tuple[Any, Any]]:
+    names = ("pair", "engine", "device", "dtype", "floor", "target", "wiring", "decode")
+    sides = (before.document.model_dump(mode="json"), after.document.model_dump(mode="json"))
+    return {name: (sides[0][name], sides[1][name]) for name in names if sides[0][name] != sides[1][name]}
+
+
+def _prompt(before: Golden, after: Golden, name: str) -> PromptDifference | None:
+    counts = [
+        next(prompt for prompt in golden.document.prompts if prompt.id == name).counts() for golden in (before, after)
+    ]
+    first, second = before.tensors[name], after.tensors[name]
+    text = not np.array_equal(first.text, second.text)
+    proposals = None
+    if not text and first.proposals is not None and second.proposals is not None:
+        same_shape = first.proposals.shape == second.proposals.shape
+        proposals = int((first.proposals != second.proposals).any(axis=1).sum()) if same_shape else None
+    if counts[0] == counts[1] and not text and not proposals:
+        return None
+    pairs = [(count.accepted, count.proposed) for count in counts]
+    return PromptDifference(name, pairs[0], pairs[1], text, proposals)

@@ -1,0 +1,247 @@
+"""The golden's JSON, made to be read in a diff: every field, and the sums it must keep."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, Self
+
+import pydantic
+
+from harness.counts.acceptance import Acceptance, PromptCounts, broken_counts, measure_acceptance
+from harness.pair.pairfile import DecodeSettings
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Blindness",
+    "CountedPrompt",
+    "GoldenDocument",
+    "GoldenPrompt",
+    "HistoryEntry",
+    "Noise",
+    "TargetShape",
+    "Totals",
+    "WiringEntry",
+    "dump",
+]
+
+SCHEMA_VERSION: Literal[1] = 1
+
+
+class _Strict(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+# Bounded, so that sums of counts stay exact and ratios of them stay numbers.
+Count = Annotated[int, pydantic.Field(ge=0, lt=1 << 40)]
+
+
+class TargetShape(_Strict):
+    """What makes a target another target."""
+
+    architecture: str
+    num_layers: int
+    hidden_size: int
+    vocab_size: int
+
+
+class WiringEntry(_Strict):
+    """The ids as written, what they meant, and what was captured."""
+
+    ids: list[int]
+    ids_key: str
+    trained_as: str
+    served_by: str | None
+    boundaries: list[int]
+
+
+class CountedPrompt(pydantic.BaseModel):
+    """One prompt's counts as a file holds them: a golden, or a result that `--json` printed.
+
+    Attributes:
+        id: The prompt.
+        category: Its category.
+        hash: Hash of its token ids.
+        histogram: Rounds by accepted count.
+        hits: Per step, positions at which the teacher-forced draft was right.
+        positions: Per step, positions asked about.
+    """
+
+    model_config = pydantic.ConfigDict(extra="allow", strict=True)
+
+    id: str
+    category: str
+    hash: str
+    histogram: list[Count] = pydantic.Field(min_length=2)
+    hits: list[Count] | None = None
+    positions: list[Count] | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _counts_add_up(self) -> Self:
+        problem = broken_counts(self.counts())
+        if problem is not None:
+            raise ValueError(f"prompt {self.id!r} has {problem}")
+        return self
+
+    def counts(self) -> PromptCounts:
+        """Return the counts as acceptance takes them."""
+        return PromptCounts.of(self.id, self.histogram, self.hits, self.positions)
+
+
+class GoldenPrompt(_Strict, CountedPrompt):
+    """One prompt's counts in a golden.
+
+    Attributes:
+        tokens: Prompt tokens.
+        output: Tokens of continuation.
+        eos_round: `[proposed, accepted]` of the round that ended the text.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid")
+
+    tokens: Annotated[Count, pydantic.Field(ge=1)]
+    output: Count
+    eos_round: tuple[Count, Count] | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _eos_round_adds_up(self) -> Self:
+        if self.eos_round is not None and self.eos_round[1] > self.eos_round[0]:
+            raise ValueError(
+                f"prompt {self.id!r} has an eos_round of {self.eos_round[1]} of {self.eos_round[0]} tokens"
+            )
+        return self
+
+
+class Noise(_Strict):
+    """What rounding alone changes, measured when the golden was recorded.
+
+    Attributes:
+        blocks: Blocks of k neighbouring positions compared, over all disturbed copies.
+        changed: How many of them held a chain that changed.
+        likelihood: Greatest absolute change of the mean log-probability, in nats.
+        how: The disturbed copies.
+    """
+
+    blocks: Annotated[Count, pydantic.Field(ge=1)]
+    changed: Count
+    likelihood: pydantic.NonNegativeFloat
+    how: str
+
+    @pydantic.model_validator(mode="after")
+    def _adds_up(self) -> Noise:
+        if self.changed > self.blocks:
+            raise ValueError(f"{self.changed} blocks changed, of {self.blocks}")
+        return self
+
+
+class Blindness(_Strict):
+    """The fault that was put in when the golden was recorded, and what saw it.
+
+    Attributes:
+        boundaries: The pair's, moved by one.
+        seen_by: Detectors that found a change.
+    """
+
+    boundaries: list[int]
+    seen_by: list[str] = pydantic.Field(min_length=1)
+
+
+class Totals(_Strict):
+    """Sums over the prompts, and the rates that follow from them."""
+
+    prompts: Count
+    rounds: Count
+    accepted: Count
+    proposed: Count
+    rate: float
+    length: float
+
+
+class HistoryEntry(_Strict):
+    """An earlier record's totals, kept so that a floor that creeps down shows."""
+
+    recorded_at: str
+    reason: str
+    floor: float
+    rate: float
+    length: float
+    prompts: Count
+    standard_error: pydantic.NonNegativeFloat | None = None
+
+
+class GoldenDocument(_Strict):
+    """A golden baseline; its tensors stand beside it, under the name of their own hash.
+
+    `blindness` is `None` where the engine could not check it.
+    """
+
+    schema_version: Literal[1]
+    pair: str
+    recorded_at: str
+    reason: str
+    engine: str
+    device: str
+    dtype: str
+    floor: float = pydantic.Field(ge=0, le=1)
+    target: TargetShape
+    wiring: WiringEntry
+    decode: dict[str, Any]
+    versions: dict[str, str]
+    machine: dict[str, str]
+    commit: str | None
+    hashes: dict[str, str]
+    totals: Totals
+    noise: dict[str, Noise]
+    blindness: Blindness | None = None
+    prompts: list[GoldenPrompt]
+    tensors: str = pydantic.Field(pattern=r"^[0-9a-f]{64}\.safetensors$")
+    history: list[HistoryEntry]
+
+    @property
+    def acceptance(self) -> Acceptance:
+        """What was recorded, with its standard errors."""
+        return measure_acceptance(prompt.counts() for prompt in self.prompts)
+
+    @pydantic.field_validator("decode")
+    @classmethod
+    def _known_settings(cls, value: dict[str, Any]) -> dict[str, Any]:
+        try:
+            known = DecodeSettings.model_validate(value).comparable() == value
+        except pydantic.ValidationError:
+            known = False
+        if not known:
+            raise ValueError("not the settings of a decoder, all of them")
+        return value
+
+    @pydantic.model_validator(mode="after")
+    def _adds_up(self) -> GoldenDocument:
+        ids = [prompt.id for prompt in self.prompts]
+        repeated = sorted({name for name in ids if ids.count(name) > 1})
+        if repeated:
+            raise ValueError(f"the prompt {repeated[0]!r} stands twice")
+        steps = self.decode["num_steps"]
+        for prompt in self.prompts:
+            if len(prompt.histogram) != steps + 1:
+                raise ValueError(
+                    f"prompt {prompt.id!r} has {len(prompt.histogram)} entries in histogram, not {steps + 1}"
+                )
+        acceptance = self.acceptance
+        for name in ("prompts", "rounds", "accepted", "proposed", "rate", "length"):
+            stated, summed = getattr(self.totals, name), getattr(acceptance, name)
+            if summed is None or abs(stated - summed) > 1e-9:
+                raise ValueError(f"totals.{name} is {stated}, but the prompts' counts give {summed}")
+        if self.totals.rate < self.floor:
+            raise ValueError(f"the floor {self.floor} is above the recorded rate {self.totals.rate:.4f}")
+        return self
+
+
+def dump(document: GoldenDocument) -> bytes:
+    """Return the document's JSON: one line a prompt, one key a line elsewhere."""
+    body = document.model_dump(mode="json")
+    rows = {"prompts": body["prompts"], "history": body["history"]}
+    for name in rows:
+        body[name] = f"@{name}@"
+    text = json.dumps(body, indent=2, ensure_ascii=False)
+    for name, entries in rows.items():
+        lines = ",\n    ".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
+        text = text.replace(f'"@{name}@"', f"[\n    {lines}\n  ]" if entries else "[]", 1)
+    return (text + "\n").encode()

@@ -1,0 +1,64 @@
+"""Verifying a golden without running a model: does it add up, and is it of the pair's files as they are now?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.counts.rounds import Limits, walk
+from harness.counts.run import histogram_of
+from harness.errors import InputError
+from harness.golden.comparable import require_comparable
+from harness.golden.provenance import pair_hashes
+from harness.golden.store import Golden, load_golden
+from harness.pair.pair import Pair, load_prompts
+
+__all__ = ["changed_files", "golden_problems"]
+
+
+def golden_problems(file: Path, pair: Pair) -> list[str]:
+    """Return everything that is wrong with a golden: none for one that is as it was recorded, of the pair as it is.
+
+    Its counts are worked out anew from the recorded texts and proposals, so an edited count is found even where the
+    totals were edited to match.
+    """
+    try:
+        golden = load_golden(file)
+    except InputError as error:
+        return [str(error)]
+    problems = list(_count_problems(golden, pair))
+    try:
+        require_comparable(golden, pair, load_prompts(pair), subset=False)
+    except InputError as error:
+        problems.append(str(error))
+    return problems + changed_files(pair, golden)
+
+
+def changed_files(pair: Pair, golden: Golden) -> list[str]:
+    """Tell which of the pair's files are not the ones that the golden was recorded with."""
+    now = pair_hashes(pair)
+    return [
+        f"{name} has changed since the golden was recorded"
+        for name, value in golden.document.hashes.items()
+        if now.get(name) != value
+    ]
+
+
+def _count_problems(golden: Golden, pair: Pair) -> Iterator[str]:
+    decode = golden.document.decode
+    limits = Limits(decode["max_new_tokens"], decode["num_steps"], pair.target.eos_ids)
+    for prompt in golden.document.prompts:
+        tensors = golden.tensors[prompt.id]
+        if tensors.proposals is None:
+            continue
+        text = tuple(int(token) for token in tensors.text)
+        counter = walk(text, tensors.proposals.astype("int64"), limits)
+        expected = histogram_of(counter.rounds, limits.num_steps)
+        if tuple(prompt.histogram) != expected:
+            yield (
+                f"prompt {prompt.id!r}: the histogram is {prompt.histogram}, but the recorded text and proposals give "
+                f"{list(expected)}"
+            )
+        eos = counter.eos_round
+        if prompt.eos_round != (None if eos is None else (eos.proposed, eos.accepted)):
+            yield f"prompt {prompt.id!r}: eos_round is {prompt.eos_round}, but the text gives {eos}"

@@ -1,0 +1,99 @@
+"""On the built-in pairs, in float64: replay equals both decoders round by round, and they equal plain decoding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import transformers
+
+from harness.commands.prepare import prepare
+from harness.counts.rounds import Limits
+from harness.engines.base import Progress
+from harness.engines.reference.batched import batched
+from harness.engines.reference.loaded import LoadedPair, load
+from harness.engines.reference.sequential import sequential
+from harness.engines.reference.threads import suitable_threads
+from harness.golden.store import find_golden, load_golden
+from harness.models.precision import exact
+from harness.pair.pair import load_prompts
+from harness.pair.prompts import Prompt
+from suites.support.builtin_pairs import FIXTURES
+
+# The right wiring of one draft is the wrong one of the other.
+WIRINGS = [(2, 4, 7), (0, 2, 4)]
+
+
+class _Case:
+    """A pair in float64 with its prompts and their recorded texts, which no chain length or wiring changes."""
+
+    def __init__(self, name: str) -> None:
+        pair = prepare(name, dtype="float64")
+        self.loaded: LoadedPair = load(pair)
+        self.prompts: list[Prompt] = load_prompts(pair)
+        golden = load_golden(find_golden(pair, "reference-cpu-float64"))
+        self.texts = [tuple(golden.tensors[prompt.id].text.tolist()) for prompt in self.prompts]
+
+
+@pytest.fixture(scope="module", params=["tiny", "tiny-embedding"])
+def case(request: pytest.FixtureRequest) -> _Case:
+    return _Case(request.param)
+
+
+def _rewired(case: _Case, wiring: tuple[int, ...], k: int, new_tokens: int) -> LoadedPair:
+    """Return the case's models with other boundaries, chain length and token limit."""
+    pair = case.loaded.pair.with_steps(k)
+    reading = replace(pair.wiring.served, boundaries=wiring)
+    loaded = LoadedPair(
+        replace(pair, wiring=replace(pair.wiring, served=reading)), case.loaded.target, case.loaded.draft
+    )
+    loaded.limits = Limits(new_tokens, k, pair.target.eos_ids)
+    return loaded
+
+
+# The pair's own chain length to the end of every text; the others over half of it, which is half the time.
+WHOLE = 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("wiring", "k"), [*(("right", k) for k in (1, 2, 3, 4, 5)), ("wrong", 2), ("wrong", WHOLE)])
+def test_replay_equals_sequential_decoding(case: _Case, wiring: str, k: int) -> None:
+    """Every prompt, batched and one by one; one by one the first rounds only."""
+    right = case.loaded.pair.boundaries
+    boundaries = right if wiring == "right" else next(other for other in WIRINGS if other != right)
+    most = case.loaded.limits.max_new_tokens
+    loaded = _rewired(case, boundaries, k, most if k == WHOLE else most // 2)
+    arguments = (loaded.target, loaded.draft, boundaries, case.prompts)
+    with suitable_threads(loaded.pair):
+        texts = [loaded.limits.cut(text) for text in case.texts]
+        replayed = loaded.replay(case.prompts, texts, Progress())
+        together = batched(*arguments, loaded.limits)
+        alone = sequential(*arguments, replace(loaded.limits, max_new_tokens=16))
+    for one, other, first in zip(replayed, together, alone, strict=True):
+        assert one.rounds == other.rounds, one.id
+        assert one.eos_round == other.eos_round, one.id
+        assert one.output_ids[: len(other.output_ids)] == other.output_ids, one.id
+        assert one.rounds is not None
+        assert first.rounds is not None
+        assert one.rounds[: len(first.rounds)] == first.rounds, one.id
+        assert one.output_ids[: len(first.output_ids)] == first.output_ids, one.id
+    assert len(replayed) >= 64
+    # At most k+1 tokens a round, over texts of nearly the limit's length.
+    assert sum(len(record.rounds or ()) for record in replayed) > 80 * loaded.limits.max_new_tokens / (k + 1)
+    assert sum(len(record.rounds or ()) for record in alone) > 80 * 16 / (k + 1)
+
+
+def test_decoding_puts_out_transformers_greedy_text(case: _Case) -> None:
+    model = transformers.AutoModelForCausalLM.from_pretrained(FIXTURES / "tiny" / "target", dtype=torch.float64)
+    limits = case.loaded.limits
+    for prompt, text in list(zip(case.prompts, case.texts, strict=True))[::8]:
+        ids = torch.tensor([prompt.ids])
+        with exact(torch.float64), suitable_threads(case.loaded.pair):
+            plain = model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=False,
+                max_new_tokens=limits.text_length,
+            )
+        assert plain[0, ids.shape[1] :].tolist() == list(text)

@@ -1,0 +1,64 @@
+"""Damage to a result that `harness compare` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from suites.support.damage.editing import RESULT, Damage, broken_json, change_json, set_value, write
+
+
+def _bad(name: str, apply: Callable[[Path], object], *says: str) -> Damage:
+    return Damage(f"result {name}", apply, (RESULT, *says), ("compare", "RESULT", "PAIR"))
+
+
+_FIRST = ("prompts", 0)
+
+RESULTS = [
+    *(
+        Damage(damage.name, damage.apply, damage.says, ("compare", "RESULT", "PAIR"))
+        for damage in broken_json(RESULT, "result", "Next: write one with harness measure")
+    ),
+    _bad("of something else", write(RESULT, b'{"pair": "random"}'), "engine", "required", "expected what harness"),
+    _bad("without prompts", set_value(RESULT, "prompts", to=[]), "prompts", "at least 1", "expected what harness"),
+    _bad(
+        "with a count in words", set_value(RESULT, *_FIRST, "histogram", 0, to="1"), "prompts.0.histogram.0", "integer"
+    ),
+    _bad(
+        "with a negative count",
+        set_value(RESULT, *_FIRST, "histogram", 0, to=-1),
+        "prompts.0.histogram.0",
+        "equal to 0",
+    ),
+    _bad("with a count of 400 digits", set_value(RESULT, *_FIRST, "histogram", 0, to=10**400), "prompts.0.histogram.0"),
+    _bad(
+        "with an empty histogram", set_value(RESULT, *_FIRST, "histogram", to=[]), "prompts.0.histogram", "at least 2"
+    ),
+    _bad(
+        "with short hits", set_value(RESULT, *_FIRST, "hits", to=[2]), "prompts.0", "'p0' has 1 entries in hits, not 4"
+    ),
+    _bad("with more hits than positions", set_value(RESULT, *_FIRST, "hits", 0, to=24), "'p0' has 24 hits at 23"),
+    _bad("with hits alone", set_value(RESULT, *_FIRST, "positions", to=None), "'p0' has 0 entries in positions"),
+    _bad("with a prompt twice", change_json(RESULT, lambda body: body["prompts"].append(body["prompts"][0])), "'p0'"),
+    Damage(
+        "result of other prompts",
+        change_json(RESULT, lambda body: [row.update(id="q" + row["id"]) for row in body["prompts"]]),
+        ("random", "no prompt in common", "expected"),
+        ("compare", "RESULT", "PAIR"),
+    ),
+    Damage(
+        "result of altered prompts",
+        set_value(RESULT, *_FIRST, "hash", to="0" * 16),
+        ("'p0'", "different prompts under one id", "found 0000000000000000 and", "expected"),
+        ("compare", "RESULT", "PAIR"),
+    ),
+    Damage(
+        "result of other chains",
+        change_json(
+            RESULT,
+            lambda body: [row.update(histogram=[1, 1], hits=None, positions=None) for row in body["prompts"]],
+        ),
+        ("num_steps", "different chain lengths", "found 1 and 4", "expected"),
+        ("compare", "RESULT", "PAIR"),
+    ),
+]

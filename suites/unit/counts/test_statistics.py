@@ -1,0 +1,212 @@
+"""Intervals on data whose truth is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from harness.counts.statistics import (
+    Interval,
+    paired_drop,
+    paired_mean,
+    prompts_needed,
+    prompts_to_clear,
+    rate_interval,
+    ratio,
+    sign_flip,
+    subset_rate,
+)
+
+ALPHA = 0.001 / 4
+
+
+def _pair(generator: np.random.Generator, prompts: int, drop: float) -> tuple[tuple[list[float], list[float]], ...]:
+    """Return golden and new counts of prompts whose own rate varies, every new round losing `drop` of its tokens."""
+    rates = np.clip(generator.normal(0.9, 0.05, prompts), 0, 1)
+    proposed = np.full(prompts, 92.0)
+    golden = generator.binomial(92, rates).astype(float)
+    lost = generator.binomial(golden.astype(int), drop / 0.9)
+    return (golden.tolist(), proposed.tolist()), ((golden - lost).tolist(), proposed.tolist())
+
+
+def test_no_change_is_an_exact_zero() -> None:
+    columns = ([5.0, 7.0, 3.0], [10.0, 9.0, 8.0])
+    drop = paired_drop(columns, columns, ALPHA)
+    assert drop is not None
+    assert (drop.estimate, drop.low, drop.high, drop.changed) == (0, 0, 0, 0)
+
+
+def test_nothing_measured_has_no_drop() -> None:
+    assert paired_drop(([0.0], [0.0]), ([1.0], [2.0]), ALPHA) is None
+    assert rate_interval([0.0, 0.0], [0.0, 0.0], ALPHA) is None
+
+
+def test_one_prompt_decides_nothing() -> None:
+    drop = paired_drop(([9.0], [10.0]), ([1.0], [10.0]), ALPHA)
+    assert drop is not None
+    assert (drop.low, drop.high) == (-math.inf, math.inf)
+    rate = rate_interval([9.0], [10.0], ALPHA)
+    assert rate is not None
+    assert (rate.low, rate.high) == (0.0, 1.0)
+
+
+def test_few_changed_prompts_never_claim_a_loss() -> None:
+    """Eleven of 96 prompts losing everything could be chance signs: 2^-11 is above alpha / 4; with 12 it is not."""
+    proposed = [92.0] * 96
+    for changed, claimed in ((11, False), (12, True)):
+        now = [60.0 if index < changed else 80.0 for index in range(96)]
+        drop = paired_drop(([80.0] * 96, proposed), (now, proposed), ALPHA)
+        assert drop is not None
+        assert drop.changed == changed
+        assert (drop.low > 0) is (claimed and drop.estimate > 0)
+
+
+def test_a_drop_of_two_points_is_found_and_its_sign_is_right() -> None:
+    generator = np.random.default_rng(1)
+    found = 0
+    for _ in range(40):
+        golden, now = _pair(generator, 96, 0.02)
+        drop = paired_drop(golden, now, ALPHA)
+        assert drop is not None
+        assert drop.low <= drop.estimate <= drop.high
+        found += drop.low > 0
+        better = paired_drop(now, golden, ALPHA)
+        assert better is not None
+        assert better.high <= 0 or drop.low <= 0
+    assert found >= 38
+
+
+def test_no_difference_claims_no_loss() -> None:
+    """Sparse, skewed differences without a mean: where a percentile bootstrap fires too often."""
+    generator = np.random.default_rng(2)
+    fired = 0
+    for _ in range(300):
+        base = generator.integers(60, 90, 96).astype(float)
+        change = generator.choice([0.0, 0.0, 0.0, 1.0, -1.0, 6.0, -6.0], 96)
+        drop = paired_drop((base.tolist(), [92.0] * 96), ((base - change).tolist(), [92.0] * 96), 0.01)
+        assert drop is not None
+        fired += drop.low > 0
+    # 0.01 of 300 is 3; more than 9 has a probability below 0.001.
+    assert fired <= 9
+
+
+@pytest.mark.parametrize("count", [2, 5, 12, 14])
+def test_sign_flip_is_scipys_exact_permutation_test(count: int) -> None:
+    generator = np.random.default_rng(count)
+    for differences in (
+        generator.normal(0.3, 1, count),
+        generator.integers(-3, 4, count).astype(float),
+        np.ones(count),
+    ):
+        expected = scipy.stats.permutation_test(
+            (differences,),
+            lambda sample, axis: sample.sum(axis=axis),
+            permutation_type="samples",
+            vectorized=True,
+            n_resamples=1 << 15,
+            alternative="greater",
+        ).pvalue
+        # A few of the 2^m sums lie within the grid's rounding of the observed one.
+        assert expected - 1e-12 <= sign_flip(differences) <= expected + 16 / 2**count
+
+
+def test_sign_flip_of_many_is_near_normal_theory() -> None:
+    differences = np.random.default_rng(4).normal(0.02, 0.06, 96)
+    score = differences.sum() / math.sqrt((differences**2).sum())
+    assert sign_flip(differences) == pytest.approx(float(scipy.stats.norm.sf(score)), rel=0.1)
+    assert sign_flip(np.zeros(4)) == 1.0
+
+
+def test_exchanging_the_sides_turns_the_drop_and_unchanged_prompts_do_not_count() -> None:
+    """Unequal rounds: a prompt that did not change stays out of the permutation, whatever its share of rounds."""
+    golden = ([50.0] * 11 + [9.0, 80.0, 7.0], [60.0] * 11 + [10.0, 90.0, 12.0])
+    now = ([40.0] * 11 + [9.0, 80.0, 7.0], [64.0] * 11 + [10.0, 90.0, 12.0])
+    drop, rise = paired_drop(golden, now, 0.001), paired_drop(now, golden, 0.001)
+    assert drop is not None
+    assert rise is not None
+    assert drop.changed == 11
+    assert [drop.estimate, drop.low] == pytest.approx([-rise.estimate, -rise.high])
+    # 2^-11 is 0.0005.
+    assert drop.low > 0
+    stricter = paired_drop(golden, now, 0.0004)
+    assert stricter is not None
+    assert stricter.low <= 0
+
+
+def test_the_rate_of_all_prompts_from_all_of_them_is_their_own() -> None:
+    generator = np.random.default_rng(8)
+    whole = (generator.integers(40, 80, 50).tolist(), [92.0] * 50)
+    now = (generator.integers(30, 80, 50).tolist(), generator.integers(80, 99, 50).tolist())
+    plain, estimated = rate_interval(*now, ALPHA), subset_rate(whole, whole, now, ALPHA)
+    assert plain is not None
+    assert estimated is not None
+    assert [estimated.estimate, estimated.low, estimated.high] == pytest.approx([plain.estimate, plain.low, plain.high])
+
+
+def test_the_rate_of_all_prompts_from_some_covers_the_truth_and_is_sharper() -> None:
+    generator = np.random.default_rng(9)
+    missed, narrower = 0, 0
+    for _ in range(400):
+        # Prompts differ widely; the change is alike in all of them, and its truth is a rate of 0.78.
+        rates = generator.beta(4, 1, 96)
+        proposed = np.full(96, 88.0)
+        golden = generator.binomial(88, rates).astype(float)
+        now = golden - generator.binomial(golden.astype(int), 0.025)
+        chosen = generator.choice(96, 24, replace=False)
+        subset = subset_rate(
+            (golden.tolist(), proposed.tolist()),
+            (golden[chosen].tolist(), proposed[chosen].tolist()),
+            (now[chosen].tolist(), proposed[chosen].tolist()),
+            0.025,
+        )
+        own = rate_interval(now[chosen].tolist(), proposed[chosen].tolist(), 0.025)
+        assert subset is not None
+        assert own is not None
+        missed += not subset.low <= 0.8 * 0.975 <= subset.high
+        narrower += subset.high - subset.low < own.high - own.low
+    # Both sides together miss in 5 %, 20 of 400.
+    assert missed <= 38
+    assert narrower > 390
+
+
+def test_interval_covers_the_truth() -> None:
+    generator = np.random.default_rng(3)
+    missed = 0
+    for _ in range(400):
+        rates = generator.beta(18, 2, 64)
+        proposed = generator.integers(60, 120, 64)
+        interval = rate_interval(generator.binomial(proposed, rates).tolist(), proposed.tolist(), 0.025)
+        assert interval is not None
+        missed += not interval.low <= 0.9 <= interval.high
+    # Both sides together miss in 5 %, 20 of 400.
+    assert missed <= 38
+
+
+def test_clusters_widen_the_interval() -> None:
+    """Rounds of one prompt are alike: a binomial error over all rounds would be far too small."""
+    accepted = [90.0] * 8 + [40.0] * 8
+    value = ratio(accepted, [100.0] * 16)
+    assert value is not None
+    assert value.standard_error is not None
+    binomial = math.sqrt(0.65 * 0.35 / 1600)
+    assert value.standard_error > 4 * binomial
+
+
+def test_weighted_mean_of_differences() -> None:
+    mean = paired_mean([2.0, 0.0, 4.0], [10.0, 10.0, 20.0], ALPHA)
+    assert mean is not None
+    assert mean.estimate == pytest.approx(6 / 40)
+    assert mean.changed == 2
+
+
+def test_prompts_that_would_decide() -> None:
+    undecided = Interval(0.005, -0.02, 0.03, 0.007, 64, 64, ALPHA)
+    # The half-width of 0.025 must shrink to 0.005: 25 times the prompts.
+    assert prompts_needed(undecided, 0.01) == 64 * 25
+    # The floor of 0.70 is 0.01 away; the half-width of 0.04 must shrink to that.
+    assert prompts_to_clear(Interval(0.71, 0.67, 0.75, 0.01, 64, 64, ALPHA), 0.70) == 64 * 16
+    assert prompts_to_clear(Interval(0.70, 0.67, 0.75, 0.01, 64, 64, ALPHA), 0.70) is None
+    assert prompts_needed(Interval(0.01, -math.inf, math.inf, None, 1, 1, ALPHA), 0.01) is None

@@ -1,0 +1,163 @@
+"""One change planted at each stage, in weights, config or code: the stage is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+
+from harness.engines.reference.sequential import Decoded
+from suites.support.command import Command
+from suites.support.damage import edit_json
+
+Edit = Callable[[dict[str, torch.Tensor]], object]
+
+
+def _edit_weights(file: Path, edit: Edit) -> None:
+    tensors = safetensors.torch.load_file(file)
+    edit(tensors)
+    safetensors.torch.save_file(tensors, file, metadata={"format": "pt"})
+
+
+def _scale(name: str, factor: float = 1.3) -> Edit:
+    def edit(tensors: dict[str, torch.Tensor]) -> None:
+        tensors[name] = tensors[name] * factor
+
+    return edit
+
+
+def _swap_map(tensors: dict[str, torch.Tensor]) -> None:
+    """Let draft tokens 0 … 5 stand for one another's target tokens: the set stays, so that no contract is broken."""
+    targets = tensors["d2t"] + torch.arange(len(tensors["d2t"]))
+    targets[:6] = targets[:6].roll(1)
+    tensors["d2t"] = targets - torch.arange(len(targets))
+
+
+TARGET, DRAFT = "target/model.safetensors", "draft/model.safetensors"
+WEIGHTS: dict[str, tuple[str, Edit]] = {
+    "embedding": (TARGET, _scale("model.embed_tokens.weight")),
+    "boundary 1": (TARGET, _scale("model.layers.0.self_attn.v_proj.weight")),
+    "boundary 3": (TARGET, _scale("model.layers.2.mlp.down_proj.weight")),
+    "fc": (DRAFT, _scale("fc.weight")),
+    "step 1": (DRAFT, _scale("midlayer.self_attn.v_proj.weight")),
+    "vocabulary map": (DRAFT, _swap_map),
+}
+
+
+@pytest.mark.parametrize("stage", WEIGHTS)
+def test_a_change_of_weights_is_named_by_its_stage(stage: str, recorded: Path, harness: Command) -> None:
+    file, edit = WEIGHTS[stage]
+    _edit_weights(recorded.parent / file, edit)
+    body = harness("check", recorded, "--json").json
+    assert body["first_stage"]["stage"] == stage
+    assert body["detectors"]["contract"]["verdict"] == "pass"
+    assert body["detectors"]["stages"]["verdict"] == ("pass" if stage == "vocabulary map" else "changed")
+
+
+def test_a_changed_head_of_the_target_is_the_target(recorded: Path, harness: Command) -> None:
+    """After the last boundary there is no state that the draft could see; the target's own choice tells."""
+    _edit_weights(recorded.parent / TARGET, lambda tensors: tensors["lm_head.weight"].neg_())
+    body = harness("check", recorded, "--json").json
+    assert body["first_stage"]["stage"] == "target"
+    assert body["detectors"]["target"]["verdict"] == "changed"
+    assert body["detectors"]["stages"]["verdict"] == "pass"
+
+
+@pytest.mark.parametrize(
+    ("ids", "says"),
+    [
+        ([-1, 1, 2], "concat, slot 2: boundary 3 served, boundary 4 expected"),
+        ([1, -1, 3], "concat, slot 0: boundary 2 served, boundary 0 expected; slot 1: boundary 0 served, boundary 2"),
+    ],
+)
+def test_wrong_ids_are_named_with_the_boundary_served(
+    ids: list[int], says: str, recorded: Path, harness: Command
+) -> None:
+    edit_json(
+        recorded.parent / "draft/config.json",
+        lambda body: body["eagle_config"].update(eagle_aux_hidden_state_layer_ids=ids),
+    )
+    body = harness("check", recorded, "--json").json
+    assert body["first_stage"]["stage"] == "concat"
+    assert body["first_stage"]["message"].startswith(says)
+    assert says in " ".join(harness("check", recorded).out.split())
+
+
+def test_a_flag_of_the_recycled_state_shows_at_step_2(recorded: Path, harness: Command) -> None:
+    edit_json(recorded.parent / "draft/config.json", lambda body: body.update(norm_output=True))
+    assert harness("check", recorded, "--json").json["first_stage"]["stage"] == "step 2"
+
+
+def _short(decoded: Decoded, chain: Any, predicted: Any) -> int:
+    """Accept one token fewer than agree: the text stays right, and only the rate falls."""
+    accepted = 0
+    while accepted < len(chain) and chain[accepted] == predicted[accepted]:
+        accepted += 1
+    accepted = max(0, accepted - 1)
+    decoded.chains.append(tuple(chain))
+    decoded.text.extend(decoded.counter.add(len(chain), accepted, [*chain[:accepted], predicted[accepted]]))
+    return accepted
+
+
+def _blind(decoded: Decoded, chain: Any, predicted: Any) -> int:
+    """Accept the chain's first token whatever the target says."""
+    decoded.chains.append(tuple(chain))
+    decoded.text.extend(decoded.counter.add(len(chain), 1, [chain[0], predicted[1]]))
+    return 1
+
+
+def test_a_verification_that_accepts_too_few_is_named(
+    recorded: Path, harness: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Decoded, "verify", _short)
+    body = harness("check", recorded, "--engine", "reference:sequential", "--json").json
+    assert body["first_stage"]["stage"] == "verification"
+    assert "accepts 0 tokens of a chain whose first 1 are the text's" in body["first_stage"]["message"]
+    assert body["detectors"]["lossless"]["verdict"] == "pass"
+    assert body["detectors"]["proposals"]["verdict"] == "pass"
+
+
+@pytest.mark.parametrize("engine", ["reference:sequential", "reference:batched"])
+def test_a_verification_that_accepts_blindly_is_not_lossless(
+    engine: str, recorded: Path, harness: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Decoded, "verify", _blind)
+    outcome = harness("check", recorded, "--engine", engine, "--json")
+    body = outcome.json
+    assert outcome.status == 1
+    assert body["verdict"] == "regression"
+    assert body["first_stage"]["stage"] == "verification"
+    assert body["detectors"]["lossless"]["verdict"] == "regression"
+    assert body["detectors"]["lossless"]["not_deterministic"] == []
+
+
+def test_a_target_that_wavers_is_no_witness(recorded: Path, harness: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs without speculation differ: what speculation put out cannot be judged."""
+    monkeypatch.setattr(Decoded, "verify", _blind)
+    arms = iter(range(1000))
+    monkeypatch.setattr("harness.engines.reference.loaded.greedy_texts", lambda *_: [(next(arms),)])
+    body = harness("check", recorded, "--engine", "reference:sequential", "--json").json
+    assert body["detectors"]["lossless"]["verdict"] == "not_measured"
+    assert body["detectors"]["lossless"]["not_deterministic"]
+
+
+@pytest.mark.parametrize("engine", ["reference", "reference:sequential", "reference:batched"])
+def test_nothing_changed_names_nothing(engine: str, recorded: Path, harness: Command) -> None:
+    body = harness("check", recorded, "--engine", engine, "--json").json
+    assert body["verdict"] == "pass"
+    assert body["first_stage"] is None
+    decodes = engine != "reference"
+    assert body["detectors"]["lossless"]["verdict"] == ("pass" if decodes else "not_applicable")
+    assert body["detectors"]["stages"]["verdict"] == ("not_applicable" if decodes else "pass")
+    assert body["detectors"]["proposals"]["verdict"] == "pass"
+
+
+def test_a_decoding_engine_sees_other_chains_too(recorded: Path, harness: Command) -> None:
+    _edit_weights(recorded.parent / DRAFT, _scale("fc.weight", -1.0))
+    body = harness("check", recorded, "--engine", "reference:sequential", "--json").json
+    assert body["detectors"]["proposals"]["verdict"] == "changed"
+    assert body["detectors"]["lossless"]["verdict"] == "pass"
