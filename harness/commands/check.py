@@ -129,7 +129,7 @@ def golden_in_use(pair: Pair) -> Path:
 
 
 def _text(golden: Golden, prompt: Prompt) -> tuple[int, ...]:
-    return tuple(int(token) for token in golden.tensors[prompt.id].text)
+    return tuple(int(token) for token in golden.tensors[prompt.id].continuation)
 
 
 def _notes(context: Context) -> tuple[str, ...]:

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from harness.counts.acceptance import Acceptance, acceptance_of, counts_of, loop_share, measure_acceptance
+from harness.counts.acceptance import Acceptance, acceptance_of, counts_of, measure_acceptance, repeated_ngram_ratio
 from harness.counts.run import PromptRecord, Run
 from harness.engines.base import Progress
 from harness.engines.registry import find_engine
 from harness.errors import InputError
+from harness.golden.schema import CountedPrompt
 from harness.pair.pair import Pair, load_prompts
 
 __all__ = ["SILENT", "Measurement", "looping", "measure", "require_finite"]
@@ -59,26 +60,12 @@ class Measurement:
             "acceptance": self.acceptance.to_dict(),
             "categories": {name: value.to_dict() for name, value in self.by_category().items()},
             "loops": looping(self.run.records),
-            "prompts": [_prompt_row(record) for record in self.run.records],
+            "prompts": [CountedPrompt.row(record) for record in self.run.records],
             **({"aggregate": list(self.run.aggregate)} if self.run.aggregate is not None else {}),
             **({"server": dict(self.run.served)} if self.run.served else {}),
             **({"notes": list(self.run.notes)} if self.run.notes else {}),
             "seconds": round(self.seconds, 3),
         }
-
-
-def _prompt_row(record: PromptRecord) -> dict[str, Any]:
-    """Return one prompt's counts, from which any rate can be worked out anew."""
-    counts = counts_of(record)
-    return {
-        "id": record.id,
-        "category": record.category,
-        "hash": record.prompt_hash,
-        "histogram": list(counts.histogram),
-        "eos_round": None if record.eos_round is None else [record.eos_round.proposed, record.eos_round.accepted],
-        "hits": None if counts.hits is None else list(counts.hits),
-        "positions": None if counts.positions is None else list(counts.positions),
-    }
 
 
 # Share of repeated 8-grams above which a continuation counts as a loop.
@@ -87,7 +74,7 @@ _LOOP_LIMIT = 0.5
 
 def looping(records: Sequence[PromptRecord]) -> list[str]:
     """Return the ids of prompts whose continuation is a loop, which inflates acceptance."""
-    return [record.id for record in records if loop_share(record.output_ids) > _LOOP_LIMIT]
+    return [record.id for record in records if repeated_ngram_ratio(record.continuation) > _LOOP_LIMIT]
 
 
 def measure(pair: Pair, *, prompts: str | None = None, progress: Progress = SILENT) -> Measurement:
@@ -110,7 +97,7 @@ def measure(pair: Pair, *, prompts: str | None = None, progress: Progress = SILE
 def require_finite(pair: Pair, records: Sequence[PromptRecord]) -> None:
     """Refuse NaN: its argmax always agrees, and acceptance would look perfect."""
     for record in records:
-        if record.hits is None or record.logprobs is None:
+        if record.correct is None or record.logprobs is None:
             continue
         # Replay writes NaN outside the position set and minus infinity for whatever was computed and is not finite.
         if bool(np.isinf(record.logprobs).any()):

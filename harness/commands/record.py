@@ -205,7 +205,7 @@ def _require_worthy(pair: Pair, records: Sequence[PromptRecord]) -> None:
 
 def _tensors(entry: PromptRecord) -> GoldenTensors:
     return GoldenTensors(
-        np.asarray(entry.output_ids, np.int32),
+        np.asarray(entry.continuation, np.int32),
         None if entry.proposals is None else entry.proposals.astype(np.int32),
         entry.logprobs,
         entry.sketches,
@@ -249,29 +249,16 @@ def _document(
             length=acceptance.length,
         ),
         noise={
-            dtype: Noise(blocks=sample.blocks, changed=sample.changed, likelihood=sample.likelihood, how=sample.how)
+            dtype: Noise(windows=sample.windows, changed=sample.changed, likelihood=sample.likelihood, how=sample.how)
             for dtype, sample in made.noise.items()
         },
         blindness=None,
-        prompts=[_prompt(entry) for entry in run.records],
+        prompts=[
+            GoldenPrompt(**GoldenPrompt.row(entry), tokens=entry.prompt_tokens, output=len(entry.continuation))
+            for entry in run.records
+        ],
         tensors=tensors,
         history=_history(before),
-    )
-
-
-def _prompt(entry: PromptRecord) -> GoldenPrompt:
-    counts = counts_of(entry)
-    eos = entry.eos_round
-    return GoldenPrompt(
-        id=entry.id,
-        category=entry.category,
-        hash=entry.prompt_hash,
-        tokens=entry.prompt_tokens,
-        output=len(entry.output_ids),
-        histogram=list(counts.histogram),
-        eos_round=None if eos is None else (eos.proposed, eos.accepted),
-        hits=None if counts.hits is None else list(counts.hits),
-        positions=None if counts.positions is None else list(counts.positions),
     )
 
 

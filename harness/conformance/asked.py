@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["NUM_LAYERS", "Asked", "asked_lists"]
+__all__ = ["NUM_LAYERS", "AskedIds", "asked_lists"]
 
 NUM_LAYERS = 8
 """Blocks N of the target that is asked: enough for three different default ids, few enough to run."""
@@ -15,7 +15,7 @@ WHOLE_ENGINE = "first id 1"
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedIds:
     """One list.
 
     Attributes:
@@ -27,20 +27,20 @@ class Asked:
     ids: tuple[int, ...] | None
 
 
-def asked_lists(num_layers: int = NUM_LAYERS) -> tuple[Asked, ...]:
+def asked_lists(num_layers: int = NUM_LAYERS) -> tuple[AskedIds, ...]:
     """Return the lists for a target of `num_layers` blocks, N; at least 7, below which default ids collide."""
     middle, last = num_layers // 2, num_layers
     return (
-        Asked("none given", None),
-        Asked("first id 1", (1, middle - 1, last - 2)),
-        Asked("the default's boundaries, given", (2, middle, last - 3)),
-        Asked("first id 0", (0, middle - 1, last - 2)),
-        Asked("-1 for the embedding", (-1, 1, middle - 1)),
-        Asked("N - 1 last", (1, middle - 1, last - 1)),
-        Asked("N last", (2, middle, last)),
-        Asked("unsorted", (last - 2, middle - 1, 1)),
-        Asked("unsorted, first id 1", (1, last - 2, middle - 1)),
-        Asked("repeated", (middle - 1, middle - 1, last - 2)),
-        Asked("below the embedding", (-2, 1, middle - 1)),
-        Asked("past the end", (1, middle - 1, last + 1)),
+        AskedIds("none given", None),
+        AskedIds("first id 1", (1, middle - 1, last - 2)),
+        AskedIds("the default's boundaries, given", (2, middle, last - 3)),
+        AskedIds("first id 0", (0, middle - 1, last - 2)),
+        AskedIds("-1 for the embedding", (-1, 1, middle - 1)),
+        AskedIds("N - 1 last", (1, middle - 1, last - 1)),
+        AskedIds("N last", (2, middle, last)),
+        AskedIds("unsorted", (last - 2, middle - 1, 1)),
+        AskedIds("unsorted, first id 1", (1, last - 2, middle - 1)),
+        AskedIds("repeated", (middle - 1, middle - 1, last - 2)),
+        AskedIds("below the embedding", (-2, 1, middle - 1)),
+        AskedIds("past the end", (1, middle - 1, last + 1)),
     )

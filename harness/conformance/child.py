@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from torch import Tensor, nn
 
-from harness.conformance.states import TOLERANCE, asked_tokens, boundary_states, distance, matching_boundary
+from harness.conformance.states import STATE_TOLERANCE, asked_tokens, boundary_states, distance, matching_boundary
 from harness.conformance.targets import write_target
 from harness.engines.sglang.arguments import CPU
 
@@ -123,7 +123,7 @@ def _load(architecture: str, num_layers: int, folder: Path, tokens: Sequence[int
     states, last = boundary_states(folder, tokens)
     engine = _Engine(folder)
     off = distance(engine.last(tokens), last)
-    if not off <= TOLERANCE:
+    if not off <= STATE_TOLERANCE:
         raise ValueError(
             f"without any capture its last state is {off:.1e} from transformers', relative to the largest value: "
             "the tiny target is not the same model in both"

@@ -18,13 +18,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from harness.conformance.asked import NUM_LAYERS, WHOLE_ENGINE, Asked
+from harness.conformance.asked import NUM_LAYERS, WHOLE_ENGINE, AskedIds
 from harness.conformance.matrix import ForwardAnswer
 from harness.conformance.targets import RUNNABLE
 from harness.conformance.whole import run_whole
 from harness.engines.sglang.installed import cpu_environment
 from harness.errors import EngineError, one_line
-from harness.facts.reading.setters import Outcome
+from harness.facts.reading.setters import CaptureOutcome
 
 __all__ = ["ForwardSession", "run_forwards"]
 
@@ -82,7 +82,7 @@ class ForwardSession:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
 
-    def ask(self, ids: Sequence[int] | None) -> Outcome:
+    def ask(self, ids: Sequence[int] | None) -> CaptureOutcome:
         """Return what the class captures when asked for layer ids, `None` for its default.
 
         Raises:
@@ -96,8 +96,8 @@ class ForwardSession:
             raise self._died() from None
         answer = self._answer(_ANSWER_SECONDS)
         if "error" in answer:
-            return Outcome(None, one_line(answer["error"], 300))
-        return Outcome(tuple(answer["boundaries"]))
+            return CaptureOutcome(None, one_line(answer["error"], 300))
+        return CaptureOutcome(tuple(answer["boundaries"]))
 
     def _answer(self, seconds: float) -> dict[str, Any]:
         stream = self._child.stdout
@@ -127,7 +127,7 @@ def _environment() -> dict[str, str]:
     return cpu_environment({**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"})
 
 
-def run_forwards(architecture: str, asked: Sequence[Asked], *, whole: bool = False) -> ForwardAnswer:
+def run_forwards(architecture: str, asked: Sequence[AskedIds], *, whole: bool = False) -> ForwardAnswer:
     """Ask the real class for every list; a class that does not run answers with the reason, and never with silence.
 
     Args:
@@ -137,7 +137,7 @@ def run_forwards(architecture: str, asked: Sequence[Asked], *, whole: bool = Fal
     """
     if architecture not in RUNNABLE:
         return ForwardAnswer({}, "no tiny target is made for it: transformers lacks the class, or it needs images")
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, CaptureOutcome] = {}
     try:
         with ForwardSession(architecture) as session:
             for entry in asked:

@@ -9,11 +9,11 @@ from typing import Any
 
 from packaging.version import Version
 
-from harness.conformance.asked import NUM_LAYERS, Asked, asked_lists
+from harness.conformance.asked import NUM_LAYERS, AskedIds, asked_lists
 from harness.errors import InputError
 from harness.facts.conventions import find_convention, read_ids
 from harness.facts.known import KnownDifference, find_known, not_judged
-from harness.facts.reading.setters import Outcome, SetterReading, run_setter
+from harness.facts.reading.setters import CaptureOutcome, SetterReading, run_setter
 from harness.facts.reading.sources import SETTER, ModelClass, SglangSources
 from harness.facts.sglang import LAST, shared_class
 
@@ -62,11 +62,11 @@ class ForwardAnswer:
         whole: By the asked list's name: what reached a draft in a whole engine.
     """
 
-    outcomes: Mapping[str, Outcome]
+    outcomes: Mapping[str, CaptureOutcome]
     reason: str | None = None
-    whole: Mapping[str, Outcome] = field(default_factory=dict)
+    whole: Mapping[str, CaptureOutcome] = field(default_factory=dict)
 
-    def by_strength(self, name: str, reading: Outcome | None) -> list[tuple[str, Outcome]]:
+    def by_strength(self, name: str, reading: CaptureOutcome | None) -> list[tuple[str, CaptureOutcome]]:
         """Return how each outcome for a list was obtained, and it: the strongest evidence first."""
         found = ((RAN_WHOLE, self.whole.get(name)), (RAN_FORWARD, self.outcomes.get(name)))
         ran = [(how, outcome) for how, outcome in found if outcome is not None]
@@ -76,7 +76,7 @@ class ForwardAnswer:
 
 
 # From an architecture and the lists to what the real class gave for each.
-Forwards = Callable[[str, Sequence[Asked]], ForwardAnswer]
+Forwards = Callable[[str, Sequence[AskedIds]], ForwardAnswer]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Facts:
     meant: tuple[int, ...] = ()
     num_layers: int = NUM_LAYERS
 
-    def agrees(self, outcome: Outcome) -> bool:
+    def agrees(self, outcome: CaptureOutcome) -> bool:
         """Whether SGLang did what the facts say.
 
         Ids that the facts refuse must not have been served as they stand, and what is served of them must follow the
@@ -126,8 +126,8 @@ class Row:
         verdict: `AGREES`, `DIFFERS` or `KNOWN_DIFFERENCE`.
     """
 
-    asked: Asked
-    outcome: Outcome
+    asked: AskedIds
+    outcome: CaptureOutcome
     obtained: str
     facts: Facts
     verdict: str
@@ -272,7 +272,7 @@ def _ask_class(
     sources: SglangSources,
     cls: ModelClass,
     version: str,
-    asked: Sequence[Asked],
+    asked: Sequence[AskedIds],
     num_layers: int,
     forwards: Forwards | None,
 ) -> ClassReport:
@@ -313,7 +313,7 @@ def _ask_class(
     return report(verdict, answer.reason, rows, evidence)
 
 
-def judge(outcome: Outcome, facts: Facts, known: KnownDifference | None) -> str:
+def judge(outcome: CaptureOutcome, facts: Facts, known: KnownDifference | None) -> str:
     """Return `AGREES`, `KNOWN_DIFFERENCE` or `DIFFERS` for what SGLang did, what the facts say and what is known."""
     if facts.agrees(outcome):
         return AGREES

@@ -12,10 +12,10 @@ from torch import Tensor
 from harness.models.capture import BoundaryCapture
 from harness.pair.quiet import quiet
 
-__all__ = ["TOLERANCE", "asked_tokens", "boundary_states", "distance", "matching_boundary"]
+__all__ = ["STATE_TOLERANCE", "asked_tokens", "boundary_states", "distance", "matching_boundary"]
 
 _TOKENS = 11
-TOLERANCE = 1e-4
+STATE_TOLERANCE = 1e-4
 """How far a captured state may be from a boundary's, relative to its largest value: float32, two implementations."""
 
 
@@ -27,7 +27,7 @@ def matching_boundary(slot: Tensor, states: Sequence[Tensor]) -> int | None:
         states: The state [T, H] at each boundary, 0 to N.
     """
     for boundary, state in enumerate(states):
-        if distance(slot, state) <= TOLERANCE:
+        if distance(slot, state) <= STATE_TOLERANCE:
             return boundary
     return None
 
@@ -55,7 +55,7 @@ def boundary_states(folder: Path, tokens: Sequence[int]) -> tuple[list[Tensor], 
         last = decoder(torch.tensor([list(tokens)])).last_hidden_state[0]
         states = [captured.state(boundary)[0] for boundary in range(layers + 1)]
     for boundary, state in enumerate(states):
-        if any(distance(state, other) < 100 * TOLERANCE for other in states[:boundary]):
+        if any(distance(state, other) < 100 * STATE_TOLERANCE for other in states[:boundary]):
             raise ValueError(f"the state of boundary {boundary} and a lower one are too alike to be told apart")
     return states, last
 

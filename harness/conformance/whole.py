@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 
 from harness.commands.prepare import prepare
-from harness.conformance.asked import NUM_LAYERS, Asked
+from harness.conformance.asked import NUM_LAYERS, AskedIds
 from harness.conformance.states import asked_tokens, boundary_states, matching_boundary
 from harness.conformance.targets import write_target
 from harness.engines.reference.loaded import limits_of
@@ -20,7 +20,7 @@ from harness.engines.sglang.engine import decode, running_engine
 from harness.engines.sglang.launch import Patience
 from harness.engines.sglang.rounds import read_state_files
 from harness.errors import EngineError, HarnessError, one_line
-from harness.facts.reading.setters import Outcome
+from harness.facts.reading.setters import CaptureOutcome
 from harness.models.draft_contract import expected_tensors
 from harness.models.tiny import TINY_SIZES
 from harness.pair.draft_spec import read_draft_spec
@@ -44,7 +44,7 @@ floor = 0.0
 """
 
 
-def run_whole(architecture: str, asked: Asked) -> Outcome | str:
+def run_whole(architecture: str, asked: AskedIds) -> CaptureOutcome | str:
     """Return what reaches the draft's `fc` in a running engine, as boundaries, or why that cannot be seen here.
 
     Args:
@@ -54,7 +54,7 @@ def run_whole(architecture: str, asked: Asked) -> Outcome | str:
     assert asked.ids is not None
     try:
         with tempfile.TemporaryDirectory(prefix="harness-conformance-") as folder:
-            return Outcome(_received(_write_pair(Path(folder), architecture, asked.ids)))
+            return CaptureOutcome(_received(_write_pair(Path(folder), architecture, asked.ids)))
     except HarnessError as error:
         # The log is of this machine, and gone with it.
         return one_line(str(error).partition("; its log is ")[0], 300)

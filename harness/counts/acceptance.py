@@ -29,8 +29,8 @@ __all__ = [
     "columns",
     "counts_of",
     "figures",
-    "loop_share",
     "measure_acceptance",
+    "repeated_ngram_ratio",
 ]
 
 
@@ -41,25 +41,25 @@ class PromptCounts:
     Attributes:
         id: The prompt.
         histogram: Rounds by accepted count, k+1 entries.
-        hits: Per step, positions at which the teacher-forced draft was right; `None` where the engine cannot know.
-        positions: Per step, positions asked about.
+        correct: Per step, positions at which the teacher-forced draft was right; `None` where the engine cannot know.
+        evaluated: Per step, positions at which that was asked.
     """
 
     id: str
     histogram: tuple[int, ...]
-    hits: tuple[int, ...] | None = None
-    positions: tuple[int, ...] | None = None
+    correct: tuple[int, ...] | None = None
+    evaluated: tuple[int, ...] | None = None
 
     @classmethod
     def of(
-        cls, name: str, histogram: Sequence[int], hits: Sequence[int] | None, positions: Sequence[int] | None
+        cls, name: str, histogram: Sequence[int], correct: Sequence[int] | None, evaluated: Sequence[int] | None
     ) -> PromptCounts:
         """Return counts out of the lists that a file holds."""
         return cls(
             name,
             tuple(histogram),
-            None if hits is None else tuple(hits),
-            None if positions is None else tuple(positions),
+            None if correct is None else tuple(correct),
+            None if evaluated is None else tuple(evaluated),
         )
 
     @property
@@ -95,7 +95,7 @@ def figures(k: int) -> dict[str, Figure]:
 
     def accurate(step: int) -> Figure:
         return lambda counts: (
-            (counts.hits[step], counts.positions[step]) if counts.hits and counts.positions else (0, 0)
+            (counts.correct[step], counts.evaluated[step]) if counts.correct and counts.evaluated else (0, 0)
         )
 
     return {
@@ -169,24 +169,29 @@ class Acceptance:
 
 def counts_of(record: PromptRecord) -> PromptCounts:
     """Return a record's counts."""
-    hits = positions = None
-    if record.hits is not None:
-        hits = tuple(int(value) for value in (record.hits == 1).sum(axis=0))
-        positions = tuple(int(value) for value in (record.hits >= 0).sum(axis=0))
-    return PromptCounts(record.id, record.histogram, hits, positions)
+    correct = evaluated = None
+    if record.correct is not None:
+        correct = tuple(int(value) for value in (record.correct == 1).sum(axis=0))
+        evaluated = tuple(int(value) for value in (record.correct >= 0).sum(axis=0))
+    return PromptCounts(record.id, record.histogram, correct, evaluated)
 
 
-def broken_counts(counts: PromptCounts) -> str | None:
-    """Return what cannot be in one prompt's counts, `None` where nothing is wrong."""
-    if counts.hits is None and counts.positions is None:
+def broken_counts(counts: PromptCounts, names: tuple[str, str] = ("correct", "evaluated")) -> str | None:
+    """Return what cannot be in one prompt's counts, `None` where nothing is wrong.
+
+    Args:
+        counts: The counts.
+        names: What the file that they came from calls `correct` and `evaluated`.
+    """
+    if counts.correct is None and counts.evaluated is None:
         return None
     steps = len(counts.histogram) - 1
-    for name, values in (("hits", counts.hits), ("positions", counts.positions)):
+    for name, values in zip(names, (counts.correct, counts.evaluated), strict=True):
         if values is None or len(values) != steps:
             return f"{len(values or ())} entries in {name}, not {steps}"
-    for hits, positions in zip(counts.hits or (), counts.positions or (), strict=True):
-        if hits > positions:
-            return f"{hits} hits at {positions} positions"
+    for correct, evaluated in zip(counts.correct or (), counts.evaluated or (), strict=True):
+        if correct > evaluated:
+            return f"{correct} {names[0]} of {evaluated} {names[1]}"
     return None
 
 
@@ -215,7 +220,7 @@ def measure_acceptance(counts: Iterable[PromptCounts]) -> Acceptance:
         length=None if values["length"] is None else 1 + values["length"],
         unconditional=by_step("u"),
         conditional=by_step("c"),
-        step_accuracy=by_step("t") if any(prompt.hits and prompt.positions for prompt in prompts) else (),
+        step_accuracy=by_step("t") if any(prompt.correct and prompt.evaluated for prompt in prompts) else (),
         rounds=sum(prompt.rounds for prompt in prompts),
         accepted=sum(prompt.accepted for prompt in prompts),
         proposed=sum(prompt.proposed for prompt in prompts),
@@ -235,7 +240,7 @@ def acceptance_of(run: Run) -> Acceptance:
     return replace(whole, prompts=len(run.records), errors=dict.fromkeys(whole.errors))
 
 
-def loop_share(ids: Sequence[int], width: int = 8) -> float:
+def repeated_ngram_ratio(ids: Sequence[int], width: int = 8) -> float:
     """Return the share of a text's `width`-grams that have occurred before in it: near 1 for a loop."""
     grams = [tuple(ids[start : start + width]) for start in range(len(ids) - width + 1)]
     return 1 - len(set(grams)) / len(grams) if grams else 0.0

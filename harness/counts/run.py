@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EosRound", "PromptRecord", "Run", "TargetCheck", "accepted_of", "changed_blocks", "histogram_of"]
+__all__ = ["EosRound", "PromptRecord", "Run", "TargetCheck", "accepted_of", "changed_windows", "histogram_of"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class PromptRecord:
         category: Its category.
         prompt_hash: Hash of its token ids.
         prompt_tokens: How many there are.
-        output_ids: The continuation that rounds were counted on, tokens past the limit included.
+        continuation: The continuation that rounds were counted on, tokens past the limit included.
         rounds: Accepted count of each verify round in order, the round that ended in EOS left out; `None` where the
             engine knows no order.
         histogram: Rounds by accepted count, k+1 entries.
@@ -55,7 +55,7 @@ class PromptRecord:
         proposals: int64 [n, k]: the chain proposed at each of the n positions a round could start at, target ids.
         logprobs: float32 [n, k]: the draft's log-probability of the text's token, teacher-forced, by step; NaN where
             the text has no such token or the draft's vocabulary lacks it.
-        hits: int8 [n, k]: 1 where the draft's teacher-forced argmax is the text's token, 0 where not, -1 where the
+        correct: int8 [n, k]: 1 where the draft's teacher-forced argmax is the text's token, 0 where not, -1 where the
             text has no such token.
         target: The target's agreement with a golden text; `None` where none was given.
         own: For engines that decode: the target's agreement with what they put out.
@@ -70,13 +70,13 @@ class PromptRecord:
     category: str
     prompt_hash: str
     prompt_tokens: int
-    output_ids: tuple[int, ...]
+    continuation: tuple[int, ...]
     rounds: tuple[int, ...] | None
     histogram: tuple[int, ...]
     eos_round: EosRound | None = None
     proposals: NDArray[np.int64] | None = None
     logprobs: NDArray[np.float32] | None = None
-    hits: NDArray[np.int8] | None = None
+    correct: NDArray[np.int8] | None = None
     target: TargetCheck | None = None
     own: TargetCheck | None = None
     deterministic: bool | None = None
@@ -139,7 +139,7 @@ def accepted_of(chain: Sequence[int], predicted: Sequence[int]) -> int:
     return accepted
 
 
-def changed_blocks(changed: NDArray[np.bool_], k: int) -> tuple[int, int]:
-    """Return how many blocks of `k` neighbouring positions hold a change, and how many blocks there are."""
-    blocks = [bool(changed[start : start + k].any()) for start in range(0, len(changed), k)]
-    return sum(blocks), len(blocks)
+def changed_windows(changed: NDArray[np.bool_], k: int) -> tuple[int, int]:
+    """Return how many windows of `k` neighbouring positions hold a change, and how many windows there are."""
+    windows = [bool(changed[start : start + k].any()) for start in range(0, len(changed), k)]
+    return sum(windows), len(windows)

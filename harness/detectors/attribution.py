@@ -63,7 +63,7 @@ def _verification(context: Context, findings: Mapping[str, Finding]) -> Attribut
             continue
         position = 0
         for chain, accepted in zip(record.chains, record.rounds, strict=False):
-            following = record.output_ids[position + 1 : position + 1 + len(chain)]
+            following = record.continuation[position + 1 : position + 1 + len(chain)]
             agreeing = next(
                 (index for index, (ours, text) in enumerate(zip(chain, following, strict=False)) if ours != text),
                 min(len(chain), len(following)),

@@ -41,7 +41,7 @@ def detect(context: Context) -> Finding:
     position = int(where.argmax())
     text = (
         f"{figures['wrong']} of {total} tokens are not the target's choice, in {len(broken)} prompts; first in "
-        f"{record.id!r}: token {record.output_ids[position]} at position {position}, {check.gaps[position]:.2f} below "
-        "the highest logit"
+        f"{record.id!r}: token {record.continuation[position]} at position {position}, {check.gaps[position]:.2f} "
+        "below the highest logit"
     )
     return Finding(State.REGRESSION, text, figures)

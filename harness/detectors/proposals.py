@@ -1,9 +1,9 @@
 """Proposals: the share of positions at which the draft proposes the chain it proposed when the golden was recorded.
 
 Rounding turns over a near-tie now and then, and one such token stands in up to k neighbouring chains. So positions are
-taken in blocks of k, a block has changed where any of its chains has, and the number of changed blocks is compared with
-what rounding alone changed when the golden was recorded. Both steps are exact binomial ones: they hold for a handful of
-prompts as well as for many.
+taken in windows of k, a window has changed where any of its chains has, and the number of changed windows is compared
+with what rounding alone changed when the golden was recorded. Both steps are exact binomial ones: they hold for a
+handful of prompts as well as for many.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
 
-from harness.counts.run import PromptRecord, changed_blocks
+from harness.counts.run import PromptRecord, changed_windows
 from harness.counts.statistics import rate_interval
 from harness.detectors.base import Context, Finding, State
 from harness.golden.schema import Noise
@@ -22,18 +22,18 @@ __all__ = ["detect", "explained_by_rounding", "noise_share"]
 
 
 def noise_share(noise: Noise, alpha: float) -> float:
-    """Return the share of blocks that rounding may change: the exact upper bound of what was measured.
+    """Return the share of windows that rounding may change: the exact upper bound of what was measured.
 
-    Clopper and Pearson, Biometrika 26 (1934): the bound at `alpha` of `changed` out of `blocks`.
+    Clopper and Pearson, Biometrika 26 (1934): the bound at `alpha` of `changed` out of `windows`.
     """
-    if noise.changed >= noise.blocks:
+    if noise.changed >= noise.windows:
         return 1.0
-    return float(scipy.stats.beta.ppf(1 - alpha, noise.changed + 1, noise.blocks - noise.changed))
+    return float(scipy.stats.beta.ppf(1 - alpha, noise.changed + 1, noise.windows - noise.changed))
 
 
-def explained_by_rounding(changed: int, blocks: int, share: float, alpha: float) -> bool:
-    """Whether rounding that changes a block with probability `share` changes as many with probability above `alpha`."""
-    return changed == 0 or float(scipy.stats.binom.sf(changed - 1, blocks, share)) > alpha
+def explained_by_rounding(changed: int, windows: int, share: float, alpha: float) -> bool:
+    """Whether rounding, which changes a window with probability `share`, changes as many with a chance above `alpha`."""
+    return changed == 0 or float(scipy.stats.binom.sf(changed - 1, windows, share)) > alpha
 
 
 def _changed(record: PromptRecord, tensors: GoldenTensors) -> NDArray[np.bool_] | None:
@@ -50,8 +50,8 @@ def _changed(record: PromptRecord, tensors: GoldenTensors) -> NDArray[np.bool_] 
         return None
     golden = tensors.proposals
     starts = np.cumsum([0, *(accepted + 1 for accepted in record.rounds)])[: len(record.chains)]
-    common = min(len(record.output_ids), len(tensors.text))
-    differs = np.asarray(record.output_ids[:common]) != tensors.text[:common]
+    common = min(len(record.continuation), len(tensors.continuation))
+    differs = np.asarray(record.continuation[:common]) != tensors.continuation[:common]
     same = int(differs.argmax()) if differs.any() else common
     return np.array(
         [
@@ -73,10 +73,10 @@ def detect(context: Context) -> Finding:
     if share is None:
         return Finding(State.NOT_MEASURED, "no position was compared")
     positions, changed = sum(len(row) for row in rows), sum(int(row.sum()) for row in rows)
-    blocks = [changed_blocks(row, context.run.num_steps) for row in rows]
+    windows = [changed_windows(row, context.run.num_steps) for row in rows]
     noise = context.noise
     floor = None if noise is None else noise_share(noise, context.alpha)
-    changed_count, block_count = sum(part for part, _ in blocks), sum(whole for _, whole in blocks)
+    changed_count, window_count = sum(part for part, _ in windows), sum(whole for _, whole in windows)
     changed_prompts = sum(bool(row.any()) for row in rows)
     figures = {
         "changed": changed,
@@ -87,8 +87,8 @@ def detect(context: Context) -> Finding:
         "standard_error": share.standard_error,
         "changed_prompts": changed_prompts,
         "prompts": len(rows),
-        "changed_blocks": changed_count,
-        "blocks": block_count,
+        "changed_windows": changed_count,
+        "windows": window_count,
         "noise_floor": floor,
     }
     if changed == 0:
@@ -99,7 +99,7 @@ def detect(context: Context) -> Finding:
     )
     if floor is None:
         return Finding(State.NOT_APPLICABLE, f"{text}; no noise floor is known for {context.run.dtype}", figures)
-    if explained_by_rounding(changed_count, block_count, floor, context.alpha):
+    if explained_by_rounding(changed_count, window_count, floor, context.alpha):
         return Finding(State.PASS, f"{text}; rounding explains that", figures)
-    explained = f"{changed_count} of {block_count} blocks, where rounding changes {floor:.2%} at most"
+    explained = f"{changed_count} of {window_count} windows, where rounding changes {floor:.2%} at most"
     return Finding(State.CHANGED, f"{text}; {explained}", figures)

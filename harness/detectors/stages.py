@@ -15,7 +15,7 @@ __all__ = ["StageDifference", "compare_stages", "detect"]
 
 # Greatest relative difference of a sketch that rounding makes, by the coarser dtype of golden and run.
 # float32 kernels differ by 1e-6 to 1e-4 after all layers; a model in bfloat16 by some per cent.
-TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "float16": 3e-2, "bfloat16": 2e-1}
+SKETCH_TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "float16": 3e-2, "bfloat16": 2e-1}
 # A stage differs where more of its positions lie beyond the tolerance than chance near-ties in routing could bring.
 _LEAST_SHARE = 0.02
 
@@ -108,7 +108,7 @@ def _sketches(context: Context) -> tuple[NDArray[np.float64], NDArray[np.float64
     Also bool [positions, stages]: whether a stage means anything there, see `_asked`.
     """
     rows = [
-        (record.sketches, tensors.sketches, _asked(context, len(tensors.text), tensors.sketches.shape[1]))
+        (record.sketches, tensors.sketches, _asked(context, len(tensors.continuation), tensors.sketches.shape[1]))
         for record, _, tensors in context.pairs()
         if record.sketches is not None and tensors.sketches is not None
     ]
@@ -146,4 +146,4 @@ def _relative(ours: NDArray[np.float64], golden: NDArray[np.float64]) -> NDArray
 
 
 def _tolerance(context: Context) -> float:
-    return max(TOLERANCE[context.run.dtype], TOLERANCE[context.golden.document.dtype])
+    return max(SKETCH_TOLERANCE[context.run.dtype], SKETCH_TOLERANCE[context.golden.document.dtype])

@@ -11,6 +11,7 @@ from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
 
 __all__ = [
+    "Continuations",
     "Engine",
     "NoiseSample",
     "Probe",
@@ -20,12 +21,11 @@ __all__ = [
     "Recording",
     "Resolved",
     "StateView",
-    "Texts",
     "view_of",
 ]
 
 # Continuations by prompt id.
-Texts = dict[str, tuple[int, ...]]
+Continuations = dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Progress:
 class Engine(Protocol):
     """Turns a pair and its prompts into records."""
 
-    def run(self, pair: Pair, prompts: Sequence[Prompt], texts: Texts | None, progress: Progress) -> Run:
+    def run(self, pair: Pair, prompts: Sequence[Prompt], texts: Continuations | None, progress: Progress) -> Run:
         """Run the pair.
 
         Args:
@@ -62,13 +62,13 @@ class NoiseSample:
     """What the disturbed copies of one dtype changed.
 
     Attributes:
-        blocks: Blocks of k neighbouring positions compared, over all copies.
-        changed: Blocks that held a chain that changed.
+        windows: Windows of k neighbouring positions compared, over all copies.
+        changed: Windows that held a chain that changed.
         likelihood: Three times the greatest change of the mean log-probability, in nats.
         how: The copies in words.
     """
 
-    blocks: int
+    windows: int
     changed: int
     likelihood: float
     how: str

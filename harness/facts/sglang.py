@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from harness.facts.rules import AS_IS, AS_IS_IF_LAST, PLUS_ONE, PLUS_ONE_IF_FIRST_IS_ONE, IdRule
 
-__all__ = ["ARCHITECTURES", "LAST", "SGLANG_ROWS", "EngineRow", "shared_class"]
+__all__ = ["LAST", "MODEL_FILES", "SGLANG_ROWS", "EngineRow", "shared_class"]
 
 FIRST, LAST = "0.4.10.post2", "0.5.23"
 
@@ -92,7 +92,7 @@ SGLANG_ROWS: dict[str, tuple[EngineRow, ...]] = {
 }
 
 # The model file whose setter an architecture has, by SGLang 0.5.23's registry and class bases.
-ARCHITECTURES: dict[str, str] = {
+MODEL_FILES: dict[str, str] = {
     "ApertusForCausalLM": "apertus",
     "BailingMoEForCausalLM": "bailing_moe",
     "BailingMoeForCausalLM": "bailing_moe",
@@ -150,4 +150,4 @@ ARCHITECTURES: dict[str, str] = {
 
 def shared_class(architecture: str) -> str | None:
     """Return the model file whose setter serves an architecture, `None` where none is known."""
-    return ARCHITECTURES.get(architecture)
+    return MODEL_FILES.get(architecture)

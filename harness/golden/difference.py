@@ -100,7 +100,7 @@ def _prompt(before: Golden, after: Golden, name: str) -> PromptDifference | None
         next(prompt for prompt in golden.document.prompts if prompt.id == name).counts() for golden in (before, after)
     ]
     first, second = before.tensors[name], after.tensors[name]
-    text = not np.array_equal(first.text, second.text)
+    text = not np.array_equal(first.continuation, second.continuation)
     proposals = None
     if not text and first.proposals is not None and second.proposals is not None:
         same_shape = first.proposals.shape == second.proposals.shape

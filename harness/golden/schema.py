@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
 
-from harness.counts.acceptance import Acceptance, PromptCounts, broken_counts, measure_acceptance
+from harness.counts.acceptance import Acceptance, PromptCounts, broken_counts, counts_of, measure_acceptance
+from harness.counts.run import PromptRecord
 from harness.pair.pairfile import DecodeSettings
 
 __all__ = [
@@ -28,7 +29,9 @@ SCHEMA_VERSION: Literal[1] = 1
 
 
 class _Strict(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = pydantic.ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, populate_by_name=True
+    )
 
 
 # Bounded, so that sums of counts stay exact and ratios of them stay numbers.
@@ -62,8 +65,9 @@ class CountedPrompt(pydantic.BaseModel):
         category: Its category.
         hash: Hash of its token ids.
         histogram: Rounds by accepted count.
-        hits: Per step, positions at which the teacher-forced draft was right.
-        positions: Per step, positions asked about.
+        correct: Per step, positions at which the teacher-forced draft was right; `hits` in files of earlier releases.
+        evaluated: Per step, positions at which that was asked; `positions` in files of earlier releases.
+        eos_round: `[proposed, accepted]` of the round that ended the continuation.
     """
 
     model_config = pydantic.ConfigDict(extra="allow", strict=True)
@@ -72,19 +76,40 @@ class CountedPrompt(pydantic.BaseModel):
     category: str
     hash: str
     histogram: list[Count] = pydantic.Field(min_length=2)
-    hits: list[Count] | None = None
-    positions: list[Count] | None = None
+    correct: list[Count] | None = pydantic.Field(
+        None, validation_alias=pydantic.AliasChoices("correct", "hits"), serialization_alias="hits"
+    )
+    evaluated: list[Count] | None = pydantic.Field(
+        None, validation_alias=pydantic.AliasChoices("evaluated", "positions"), serialization_alias="positions"
+    )
+    eos_round: tuple[Count, Count] | None = None
+
+    _names: ClassVar[tuple[str, str]] = ("correct", "evaluated")
+
+    @staticmethod
+    def row(record: PromptRecord) -> dict[str, Any]:
+        """Return one prompt's counts, from which any rate can be worked out again: this model's fields."""
+        counts, eos = counts_of(record), record.eos_round
+        return {
+            "id": record.id,
+            "category": record.category,
+            "hash": record.prompt_hash,
+            "histogram": list(counts.histogram),
+            "eos_round": None if eos is None else (eos.proposed, eos.accepted),
+            "correct": None if counts.correct is None else list(counts.correct),
+            "evaluated": None if counts.evaluated is None else list(counts.evaluated),
+        }
 
     @pydantic.model_validator(mode="after")
     def _counts_add_up(self) -> Self:
-        problem = broken_counts(self.counts())
+        problem = broken_counts(self.counts(), self._names)
         if problem is not None:
             raise ValueError(f"prompt {self.id!r} has {problem}")
         return self
 
     def counts(self) -> PromptCounts:
         """Return the counts as acceptance takes them."""
-        return PromptCounts.of(self.id, self.histogram, self.hits, self.positions)
+        return PromptCounts.of(self.id, self.histogram, self.correct, self.evaluated)
 
 
 class GoldenPrompt(_Strict, CountedPrompt):
@@ -93,14 +118,13 @@ class GoldenPrompt(_Strict, CountedPrompt):
     Attributes:
         tokens: Prompt tokens.
         output: Tokens of continuation.
-        eos_round: `[proposed, accepted]` of the round that ended the text.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid")
+    _names: ClassVar[tuple[str, str]] = ("hits", "positions")
 
     tokens: Annotated[Count, pydantic.Field(ge=1)]
     output: Count
-    eos_round: tuple[Count, Count] | None = None
 
     @pydantic.model_validator(mode="after")
     def _eos_round_adds_up(self) -> Self:
@@ -115,21 +139,21 @@ class Noise(_Strict):
     """What rounding alone changes, measured when the golden was recorded.
 
     Attributes:
-        blocks: Blocks of k neighbouring positions compared, over all disturbed copies.
+        windows: Windows of k neighbouring positions compared, over all disturbed copies; `blocks` in the file.
         changed: How many of them held a chain that changed.
         likelihood: Greatest absolute change of the mean log-probability, in nats.
         how: The disturbed copies.
     """
 
-    blocks: Annotated[Count, pydantic.Field(ge=1)]
+    windows: Annotated[Count, pydantic.Field(ge=1, alias="blocks")]
     changed: Count
     likelihood: pydantic.NonNegativeFloat
     how: str
 
     @pydantic.model_validator(mode="after")
     def _adds_up(self) -> Noise:
-        if self.changed > self.blocks:
-            raise ValueError(f"{self.changed} blocks changed, of {self.blocks}")
+        if self.changed > self.windows:
+            raise ValueError(f"{self.changed} windows changed, of {self.windows}")
         return self
 
 
@@ -236,7 +260,7 @@ class GoldenDocument(_Strict):
 
 def dump(document: GoldenDocument) -> bytes:
     """Return the document's JSON: one line a prompt, one key a line elsewhere."""
-    body = document.model_dump(mode="json")
+    body = document.model_dump(mode="json", by_alias=True)
     rows = {"prompts": body["prompts"], "history": body["history"]}
     for name in rows:
         body[name] = f"@{name}@"

@@ -51,13 +51,13 @@ class GoldenTensors:
     """What is kept per prompt beside the counts.
 
     Attributes:
-        text: int32 [L]: the continuation.
+        continuation: int32 [L]: the reference continuation.
         proposals: int32 [n, k]: the chain at every position at which a round could start.
         logprobs: float32 [n, k]: log-probability of the text's token by step, NaN outside the position set.
         sketches: float32 [POSITIONS, stages, WIDTH]: of every stage, see `harness.counts.stages`.
     """
 
-    text: NDArray[np.int32]
+    continuation: NDArray[np.int32]
     proposals: NDArray[np.int32] | None
     logprobs: NDArray[np.float32] | None
     sketches: NDArray[np.float32] | None
@@ -283,7 +283,9 @@ def _remove_parts(folder: Path) -> None:
 def pack_tensors(parts: Iterable[GoldenTensors]) -> bytes:
     """Return the safetensors bytes of all prompts' tensors, in the JSON's order."""
     rows = list(parts)
-    arrays: dict[str, NDArray[np.generic]] = {"texts": np.concatenate([row.text for row in rows]).astype(np.int32)}
+    arrays: dict[str, NDArray[np.generic]] = {
+        "texts": np.concatenate([row.continuation for row in rows]).astype(np.int32)
+    }
     proposals = [row.proposals for row in rows if row.proposals is not None]
     logprobs = [row.logprobs for row in rows if row.logprobs is not None]
     arrays["starts"] = np.array([0 if row.proposals is None else len(row.proposals) for row in rows], np.int32)

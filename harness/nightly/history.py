@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.errors import InputError
 from harness.files import is_file, parse_json, read_text, write_atomically
-from harness.nightly.results import Nightly, State
+from harness.nightly.results import Nightly, NightlyState
 
 __all__ = ["KEPT", "PastRun", "read_history", "write_history"]
 
@@ -40,7 +40,7 @@ class PastRun:
     @property
     def green(self) -> bool:
         """Whether all was well."""
-        return self.state == State.GREEN
+        return self.state == NightlyState.GREEN
 
 
 def read_history(file: Path) -> list[PastRun]:

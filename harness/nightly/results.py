@@ -12,12 +12,12 @@ from typing import Any
 from harness.errors import InputError
 from harness.files import is_file, read_json_object, read_text
 
-__all__ = ["Failure", "Nightly", "PairRow", "RunInfo", "State", "read_nightly"]
+__all__ = ["Failure", "Nightly", "NightlyState", "PairRow", "RunInfo", "read_nightly"]
 
 _SCHEMA = 1
 
 
-class State(StrEnum):
+class NightlyState(StrEnum):
     """What a nightly came to; everything but `green` asks somebody to look."""
 
     GREEN = "green"
@@ -104,7 +104,7 @@ class Nightly:
     """
 
     run: RunInfo
-    state: State
+    state: NightlyState
     why: str
     tests: Mapping[str, int]
     pairs: tuple[PairRow, ...]
@@ -114,7 +114,7 @@ class Nightly:
     @property
     def green(self) -> bool:
         """Whether all is well."""
-        return self.state is State.GREEN
+        return self.state is NightlyState.GREEN
 
 
 def read_nightly(run: RunInfo, *, results: Path, junit: Path, job: str) -> Nightly:
@@ -139,18 +139,18 @@ def read_nightly(run: RunInfo, *, results: Path, junit: Path, job: str) -> Night
     return Nightly(run, state, why, counts, rows, failures, missing)
 
 
-def _state(counts: Mapping[str, int], job: str, *, complete: bool) -> tuple[State, str]:
+def _state(counts: Mapping[str, int], job: str, *, complete: bool) -> tuple[NightlyState, str]:
     if not counts:
-        return State.UNFINISHED, f"the run ended ({job}) before pytest had written its results"
+        return NightlyState.UNFINISHED, f"the run ended ({job}) before pytest had written its results"
     if counts["failed"]:
-        return State.RED, f"{counts['failed']} of {sum(counts.values())} tests failed"
+        return NightlyState.RED, f"{counts['failed']} of {sum(counts.values())} tests failed"
     if job != "success":
-        return State.UNFINISHED, f"no test failed, and the job ended with {job}: its log says why"
+        return NightlyState.UNFINISHED, f"no test failed, and the job ended with {job}: its log says why"
     if not complete:
-        return State.UNFINISHED, "pytest wrote no figures (--acceptance-json)"
+        return NightlyState.UNFINISHED, "pytest wrote no figures (--acceptance-json)"
     if not counts["passed"]:
-        return State.UNCHECKED, f"nothing was checked: {counts['skipped']} tests were skipped"
-    return State.GREEN, f"{counts['passed']} tests passed"
+        return NightlyState.UNCHECKED, f"nothing was checked: {counts['skipped']} tests were skipped"
+    return NightlyState.GREEN, f"{counts['passed']} tests passed"
 
 
 def _read_results(file: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from harness.counts.acceptance import Acceptance
     from harness.golden.store import Golden
     from harness.pair.pair import Pair
-    from harness.plugin.items import PairFile
+    from harness.plugin.items import PairCollector
 
 __all__: list[str] = []
 
@@ -90,13 +90,13 @@ def pytest_report_header() -> str:
     return f"acceptance-harness: {__version__}"
 
 
-def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> PairFile | None:
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> PairCollector | None:
     """Collect `*.pair.toml`."""
     if not file_path.name.endswith(".pair.toml"):
         return None
-    from harness.plugin.items import PairFile
+    from harness.plugin.items import PairCollector
 
-    return PairFile.from_parent(parent, path=file_path)
+    return PairCollector.from_parent(parent, path=file_path)
 
 
 @pytest.fixture(scope="session")

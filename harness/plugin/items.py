@@ -16,14 +16,14 @@ from harness.plugin.update import find_updates
 from harness.report.check import failure
 from harness.report.figures import percent
 
-__all__ = ["DetectorItem", "PairFailedError", "PairFile"]
+__all__ = ["DetectorItem", "PairCollector", "PairFailedError"]
 
 
 class PairFailedError(Exception):
     """A detector's answer that fails its test; the message is the whole report."""
 
 
-class PairFile(pytest.File):
+class PairCollector(pytest.File):
     """A `*.pair.toml`."""
 
     def collect(self) -> Iterator[pytest.Item]:

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness.conformance.asked import Asked
+from harness.conformance.asked import AskedIds
 from harness.conformance.matrix import AGREES, NOT_JUDGED, RED, SETTER_ONLY, ClassReport, Matrix, Row
 
 __all__ = ["conformance_markdown", "conformance_report"]
@@ -89,7 +89,7 @@ def _differences(entry: ClassReport) -> list[str]:
     return lines
 
 
-def _ids(asked: Asked) -> str:
+def _ids(asked: AskedIds) -> str:
     return "None" if asked.ids is None else str(list(asked.ids))
 
 

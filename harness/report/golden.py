@@ -34,7 +34,7 @@ def golden_report(golden: Golden) -> Group:
         "floor": percent(document.floor),
     }
     rows |= {
-        f"noise, {dtype}": f"{noise.changed} of {noise.blocks} blocks, {noise.likelihood:.1e} nats ({noise.how})"
+        f"noise, {dtype}": f"{noise.changed} of {noise.windows} windows, {noise.likelihood:.1e} nats ({noise.how})"
         for dtype, noise in document.noise.items()
     }
     sight = document.blindness

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from harness.nightly.history import KEPT, read_history
-from harness.nightly.results import Failure, Nightly, RunInfo, State, read_nightly
+from harness.nightly.results import Failure, Nightly, NightlyState, RunInfo, read_nightly
 from harness.report.nightly import issue_body, page, summary
 from suites.support.builtin_pairs import ROOT
 from suites.support.command import Command
@@ -84,7 +84,7 @@ def test_red_carries_the_diagnosis_and_the_next_command(run_pytest: Callable[...
 def test_a_pair_that_cannot_be_measured_is_red_too(run_pytest: Callable[..., Path], pytester: pytest.Pytester) -> None:
     (pytester.path / "pairs" / "prompts.jsonl").write_text("{broken\n")
     nightly = _read(run_pytest(), "failure")
-    assert nightly.state is State.RED
+    assert nightly.state is NightlyState.RED
     assert nightly.pairs == ()
     (failure,) = nightly.failures
     assert "line 1: the line is not valid JSON" in failure.text
@@ -116,12 +116,12 @@ def test_tests_of_ones_own_are_told_apart_by_what_they_failed_with(
 def test_nothing_checked_is_not_green(run_pytest: Callable[..., Path], pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import pytest\n@pytest.mark.skip(reason='no GPU')\ndef test_one(): pass\n")
     nightly = _read(run_pytest("test_nothing_checked_is_not_green.py"))
-    assert (nightly.state, nightly.why) == (State.UNCHECKED, "nothing was checked: 1 tests were skipped")
+    assert (nightly.state, nightly.why) == (NightlyState.UNCHECKED, "nothing was checked: 1 tests were skipped")
 
 
 def test_no_test_at_all_is_not_green(run_pytest: Callable[..., Path], pytester: pytest.Pytester) -> None:
     pytester.mkdir("empty")
-    assert _read(run_pytest("empty"), "failure").state is State.UNFINISHED
+    assert _read(run_pytest("empty"), "failure").state is NightlyState.UNFINISHED
 
 
 @pytest.mark.parametrize("job", ["success", "failure", "cancelled"])
@@ -136,13 +136,13 @@ def test_a_run_that_left_nothing_is_unfinished(job: str, harness: Command, tmp_p
 def test_a_job_that_ended_otherwise_is_not_green_though_no_test_failed(
     job: str, run_pytest: Callable[..., Path]
 ) -> None:
-    assert _read(run_pytest(), job).state is State.UNFINISHED
+    assert _read(run_pytest(), job).state is NightlyState.UNFINISHED
 
 
 def test_figures_that_are_missing_are_not_green(run_pytest: Callable[..., Path]) -> None:
     folder = run_pytest()
     (folder / "results.json").unlink()
-    assert _read(folder).state is State.UNFINISHED
+    assert _read(folder).state is NightlyState.UNFINISHED
 
 
 def test_history_grows_shows_its_trend_and_when_it_was_last_green(
@@ -218,7 +218,7 @@ class _Tags(HTMLParser):
 
 def test_the_page_escapes_what_comes_from_files_and_loads_nothing() -> None:
     failure = Failure("<img src=x>", ("a & b",), "<script>alert(1)</script> ``` @everyone")
-    nightly = Nightly(RUN, State.RED, "1 of 1 tests failed", {}, (), (failure,), ("1 marked gpu: <b>",))
+    nightly = Nightly(RUN, NightlyState.RED, "1 of 1 tests failed", {}, (), (failure,), ("1 marked gpu: <b>",))
     tags = _Tags()
     tags.feed(page(nightly, []))
     assert not {"script", "img", "b"} & set(tags.seen)
@@ -228,7 +228,7 @@ def test_the_page_escapes_what_comes_from_files_and_loads_nothing() -> None:
 
 def test_markdown_keeps_texts_in_their_block_and_mentions_nobody() -> None:
     failure = Failure("a|b @team", ("one",), "```\n@everyone\n```")
-    nightly = Nightly(RUN, State.RED, "1 of 1 tests failed", {}, (), (failure,), ())
+    nightly = Nightly(RUN, NightlyState.RED, "1 of 1 tests failed", {}, (), (failure,), ())
     text = summary(nightly, [])
     assert "````text\n```\n@everyone\n```\n````" in text
     assert "**a\\|b @\u2060team**" in text
@@ -236,7 +236,7 @@ def test_markdown_keeps_texts_in_their_block_and_mentions_nobody() -> None:
 
 def test_an_issue_never_grows_past_what_github_takes() -> None:
     failures = tuple(Failure(f"pair {n}", ("one",), "x" * 20_000) for n in range(40))
-    nightly = Nightly(RUN, State.RED, "40 of 40 tests failed", {}, (), failures, ())
+    nightly = Nightly(RUN, NightlyState.RED, "40 of 40 tests failed", {}, (), failures, ())
     text = issue_body(nightly, [])
     assert len(text) < 65_536
     assert "pair 0**: one" in text
@@ -307,10 +307,10 @@ def gh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGh:
     return fake
 
 
-def _tonight(harness: Command, folder: Path, state: State, name: str = "gpu", *options: str) -> Any:
+def _tonight(harness: Command, folder: Path, state: NightlyState, name: str = "gpu", *options: str) -> Any:
     """Publish a nightly of a given state; what it read is of no matter here."""
     folder.mkdir(exist_ok=True)
-    green = state is State.GREEN
+    green = state is NightlyState.GREEN
     title = f"Acceptance nightly is not green: {name}"
     (folder / "nightly.json").write_text(json.dumps({"title": title, "green": green}))
     (folder / "issue.md").write_text(f"tonight: {state}\n")
@@ -320,13 +320,13 @@ def _tonight(harness: Command, folder: Path, state: State, name: str = "gpu", *o
 def test_one_issue_is_opened_commented_and_closed(gh: FakeGh, harness: Command, tmp_path: Path) -> None:
     folder = tmp_path / "report"
     expected = [
-        (State.GREEN, "nothing", ["issue list"]),
-        (State.RED, "opened", ["issue list", "label create", "issue create"]),
-        (State.UNFINISHED, "commented", ["issue list", "issue comment"]),
-        (State.RED, "commented", ["issue list", "issue comment"]),
-        (State.GREEN, "closed", ["issue list", "issue comment", "issue close"]),
-        (State.GREEN, "nothing", ["issue list"]),
-        (State.UNCHECKED, "opened", ["issue list", "label create", "issue create"]),
+        (NightlyState.GREEN, "nothing", ["issue list"]),
+        (NightlyState.RED, "opened", ["issue list", "label create", "issue create"]),
+        (NightlyState.UNFINISHED, "commented", ["issue list", "issue comment"]),
+        (NightlyState.RED, "commented", ["issue list", "issue comment"]),
+        (NightlyState.GREEN, "closed", ["issue list", "issue comment", "issue close"]),
+        (NightlyState.GREEN, "nothing", ["issue list"]),
+        (NightlyState.UNCHECKED, "opened", ["issue list", "label create", "issue create"]),
     ]
     for state, done, calls in expected:
         answer = _tonight(harness, folder, state)
@@ -338,23 +338,23 @@ def test_one_issue_is_opened_commented_and_closed(gh: FakeGh, harness: Command, 
 
 def test_each_nightly_has_an_issue_of_its_own(gh: FakeGh, harness: Command, tmp_path: Path) -> None:
     for name in ("h100", "b200"):
-        assert _tonight(harness, tmp_path / "report", State.RED, name).json["done"] == "opened"
-    assert _tonight(harness, tmp_path / "report", State.GREEN, "h100").json["done"] == "closed"
+        assert _tonight(harness, tmp_path / "report", NightlyState.RED, name).json["done"] == "opened"
+    assert _tonight(harness, tmp_path / "report", NightlyState.GREEN, "h100").json["done"] == "closed"
     assert [issue["open"] for issue in gh.state["issues"]] == [False, True]
 
 
 def test_an_issue_that_somebody_else_wrote_is_left_alone(gh: FakeGh, harness: Command, tmp_path: Path) -> None:
     foreign = {"number": 1, "title": "A question", "url": "u", "label": "acceptance-nightly", "open": True}
     gh.set(issues=[foreign])
-    assert _tonight(harness, tmp_path / "report", State.GREEN).json["done"] == "nothing"
-    assert _tonight(harness, tmp_path / "report", State.RED).json["done"] == "opened"
+    assert _tonight(harness, tmp_path / "report", NightlyState.GREEN).json["done"] == "nothing"
+    assert _tonight(harness, tmp_path / "report", NightlyState.RED).json["done"] == "opened"
     assert gh.state["issues"][0] == foreign
 
 
 @pytest.mark.parametrize("call", ["issue list", "label create", "issue create"])
 def test_a_gh_that_fails_is_told(call: str, gh: FakeGh, harness: Command, tmp_path: Path) -> None:
     gh.set(fails=call.split())
-    done = _tonight(harness, tmp_path / "report", State.RED)
+    done = _tonight(harness, tmp_path / "report", NightlyState.RED)
     assert done.status == 4
     message = done.json["error"]["message"]
     assert "Resource not accessible" in message
@@ -365,14 +365,14 @@ def test_a_gh_that_fails_is_told(call: str, gh: FakeGh, harness: Command, tmp_pa
 @pytest.mark.parametrize("answer", ["not json", '{"number": 1}', "[1]", '[{"number": 1}]'])
 def test_an_answer_of_another_form_is_told(answer: str, gh: FakeGh, harness: Command, tmp_path: Path) -> None:
     gh.set(answer=answer)
-    done = _tonight(harness, tmp_path / "report", State.RED)
+    done = _tonight(harness, tmp_path / "report", NightlyState.RED)
     assert done.status == 4
     assert "no list of issues" in done.json["error"]["message"]
 
 
 def test_without_gh_the_remedy_is_told(harness: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    done = _tonight(harness, tmp_path / "report", State.RED)
+    done = _tonight(harness, tmp_path / "report", NightlyState.RED)
     assert done.status == 2
     assert "gh is not installed" in done.json["error"]["message"]
 

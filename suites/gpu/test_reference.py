@@ -113,7 +113,7 @@ def _require_equal(records: dict[str, Any]) -> list[int]:
         for decoded in (alone, together):
             assert replayed.rounds == decoded.rounds, replayed.id
             assert replayed.eos_round == decoded.eos_round, replayed.id
-            assert replayed.output_ids[: len(decoded.output_ids)] == decoded.output_ids, replayed.id
+            assert replayed.continuation[: len(decoded.continuation)] == decoded.continuation, replayed.id
         assert alone.chains == together.chains, replayed.id
         rounds += replayed.rounds
     return rounds

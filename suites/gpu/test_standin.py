@@ -17,7 +17,7 @@ from harness.detectors import State
 from harness.engines.base import Progress
 from harness.engines.reference.draft_cache import DraftCache
 from harness.engines.reference.engine import ReferenceEngine
-from harness.engines.reference.ragged_cache import SlotCache
+from harness.engines.reference.ragged_cache import RaggedCache
 from harness.pair.pair import load_prompts
 from harness.report.check import failure
 from suites.gpu.standin import DEVICE, MixedDevicesError, ReadBackError, StandIn
@@ -33,7 +33,11 @@ def test_every_mode_counts_the_rounds_of_a_cpu(mode: str, tmp_path: Path) -> Non
     assert found.device == DEVICE
     expected = measure(prepare(file, **choices), prompts="3").run
     for ours, theirs in zip(found.records, expected.records, strict=True):
-        assert (ours.rounds, ours.eos_round, ours.output_ids) == (theirs.rounds, theirs.eos_round, theirs.output_ids)
+        assert (ours.rounds, ours.eos_round, ours.continuation) == (
+            theirs.rounds,
+            theirs.eos_round,
+            theirs.continuation,
+        )
         assert ours.chains == theirs.chains
 
 
@@ -55,13 +59,13 @@ def test_what_a_golden_is_made_of_and_what_is_shown(tmp_path: Path) -> None:
         with StandIn() if device == DEVICE else contextlib.nullcontext():
             results.append((engine.record(there, prompts, lambda _: None, Progress()), engine.probe(there, prompts[1])))
     (recording, probe), (expected, plain) = results
-    assert recording.noise["bfloat16"].blocks == expected.noise["bfloat16"].blocks > 0
+    assert recording.noise["bfloat16"].windows == expected.noise["bfloat16"].windows > 0
     assert recording.shifted is not None
     assert len(recording.shifted.records) == len(prompts)
     assert probe.proposals == plain.proposals
 
 
-def _mask_on_the_cpu(self: SlotCache, positions: Tensor, dtype: torch.dtype) -> Tensor:
+def _mask_on_the_cpu(self: RaggedCache, positions: Tensor, dtype: torch.dtype) -> Tensor:
     return _AT(self, positions, dtype).cpu()
 
 
@@ -70,12 +74,12 @@ def _cache_on_the_cpu(self: DraftCache, *arguments: Any) -> None:
     self._keys, self._values = self._keys.cpu(), self._values.cpu()
 
 
-_AT, _INIT = SlotCache.at, DraftCache.__init__
+_AT, _INIT = RaggedCache.at, DraftCache.__init__
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "broken"),
-    [(SlotCache, "at", _mask_on_the_cpu), (DraftCache, "__init__", _cache_on_the_cpu)],
+    [(RaggedCache, "at", _mask_on_the_cpu), (DraftCache, "__init__", _cache_on_the_cpu)],
     ids=["mask", "draft's cache"],
 )
 def test_what_lies_on_the_cpu_by_mistake_is_seen(

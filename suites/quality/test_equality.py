@@ -33,7 +33,7 @@ class _Case:
         self.loaded: LoadedPair = load(pair)
         self.prompts: list[Prompt] = load_prompts(pair)
         golden = load_golden(find_golden(pair, "reference-cpu-float64"))
-        self.texts = [tuple(golden.tensors[prompt.id].text.tolist()) for prompt in self.prompts]
+        self.texts = [tuple(golden.tensors[prompt.id].continuation.tolist()) for prompt in self.prompts]
 
 
 @pytest.fixture(scope="module", params=["tiny", "tiny-embedding"])
@@ -73,11 +73,11 @@ def test_replay_equals_sequential_decoding(case: _Case, wiring: str, k: int) -> 
     for one, other, first in zip(replayed, together, alone, strict=True):
         assert one.rounds == other.rounds, one.id
         assert one.eos_round == other.eos_round, one.id
-        assert one.output_ids[: len(other.output_ids)] == other.output_ids, one.id
+        assert one.continuation[: len(other.continuation)] == other.continuation, one.id
         assert one.rounds is not None
         assert first.rounds is not None
         assert one.rounds[: len(first.rounds)] == first.rounds, one.id
-        assert one.output_ids[: len(first.output_ids)] == first.output_ids, one.id
+        assert one.continuation[: len(first.continuation)] == first.continuation, one.id
     assert len(replayed) >= 64
     # At most k+1 tokens a round, over texts of nearly the limit's length.
     assert sum(len(record.rounds or ()) for record in replayed) > 80 * loaded.limits.max_new_tokens / (k + 1)

@@ -20,7 +20,7 @@ def test_replay_is_the_sequential_decoder(shift: int) -> None:
     prompts = load_prompts(loaded.pair, "2")
     boundaries = tuple(boundary + shift for boundary in loaded.pair.boundaries)
     decoded = sequential(loaded.target, loaded.draft, boundaries, prompts, loaded.limits)
-    texts = [record.output_ids for record in decoded]
+    texts = [record.continuation for record in decoded]
     replayed = replay(loaded.target, loaded.draft, boundaries, prompts, texts, loaded.limits)
     assert [record.rounds for record in decoded] == [record.rounds for record in replayed]
     assert all(record.rounds for record in decoded)

@@ -36,7 +36,7 @@ def test_rounds_equal_the_reference() -> None:
         assert ours.rounds, ours.id
         assert ours.rounds == theirs.rounds, ours.id
         assert ours.chains == theirs.chains, ours.id
-        assert ours.output_ids == theirs.output_ids == texts[ours.id][: len(ours.output_ids)], ours.id
+        assert ours.continuation == theirs.continuation == texts[ours.id][: len(ours.continuation)], ours.id
     # As wired: in the incident's wiring this draft is right one time in ten.
     counts = measure_acceptance(map(counts_of, records))
     assert counts.rate is not None

@@ -12,7 +12,7 @@ import pytest
 
 from harness.commands.prepare import prepare
 from harness.counts.run import PromptRecord
-from harness.engines.base import Progress, Texts
+from harness.engines.base import Continuations, Progress
 from harness.engines.reference.loaded import limits_of
 from harness.engines.registry import find_engine
 from harness.engines.sglang.arguments import server_arguments
@@ -70,10 +70,10 @@ def reference(pair: Pair, prompts: list[Prompt]) -> list[PromptRecord]:
     return list(find_engine("reference:sequential").run(pair, prompts, None, Progress()).records)
 
 
-def greedy(pair: Pair, prompts: list[Prompt]) -> Texts:
+def greedy(pair: Pair, prompts: list[Prompt]) -> Continuations:
     """Return what transformers decodes without speculation."""
     run = find_engine("reference").run(pair, prompts, None, Progress())
-    return {record.id: record.output_ids for record in run.records}
+    return {record.id: record.continuation for record in run.records}
 
 
 def processes(session: int) -> list[int]:

@@ -17,7 +17,7 @@ from harness.conformance.asked import NUM_LAYERS, asked_lists
 from harness.conformance.forward import ForwardSession
 from harness.conformance.matrix import AGREES, KNOWN_DIFFERENCE, find_facts, judge
 from harness.facts.known import find_known
-from harness.facts.reading.setters import Outcome, run_setter
+from harness.facts.reading.setters import CaptureOutcome, run_setter
 from harness.facts.reading.sources import SglangSources, find_installed, read_sources
 
 pytestmark = [
@@ -53,7 +53,7 @@ def session(request: pytest.FixtureRequest) -> Iterator[ForwardSession]:
         yield opened
 
 
-def _verdict(session: ForwardSession, ids: list[int] | None, outcome: Outcome) -> str:
+def _verdict(session: ForwardSession, ids: list[int] | None, outcome: CaptureOutcome) -> str:
     version = _installed().version
     facts = find_facts(session.architecture, version, ids, session.num_layers)
     return judge(outcome, facts, find_known(session.architecture, version))
@@ -64,7 +64,7 @@ def _allowed(session: ForwardSession) -> set[str]:
     return {AGREES} if known is None else {AGREES, KNOWN_DIFFERENCE}
 
 
-def _by_setter(session: ForwardSession, ids: list[int] | None) -> Outcome:
+def _by_setter(session: ForwardSession, ids: list[int] | None) -> CaptureOutcome:
     (cls,) = [cls for cls in _installed().capturing_classes() if cls.name == session.architecture]
     outcome = run_setter(_installed(), cls, ids, session.num_layers).outcome
     assert outcome is not None

@@ -53,7 +53,7 @@ def test_every_setter_does_what_the_facts_say(installed: SglangSources) -> None:
 
 def test_every_architecture_of_the_facts_is_a_class_that_captures(installed: SglangSources) -> None:
     found = {cls.name for cls in installed.capturing_classes()}
-    assert set(facts.ARCHITECTURES) <= found
+    assert set(facts.MODEL_FILES) <= found
     assert set(RUNNABLE) <= found
 
 

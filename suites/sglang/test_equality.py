@@ -17,7 +17,7 @@ from harness.commands.check import check
 from harness.commands.prepare import prepare
 from harness.commands.trace import trace_run, trace_static
 from harness.counts.run import PromptRecord
-from harness.engines.base import Progress, Texts
+from harness.engines.base import Continuations, Progress
 from harness.engines.reference.loaded import limits_of, load
 from harness.engines.sglang.engine import decode, judge
 from harness.engines.sglang.launch import RunningEngine
@@ -59,7 +59,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def texts(served: _Served) -> Texts:
+def texts(served: _Served) -> Continuations:
     return greedy(served.pair, served.prompts)
 
 
@@ -78,7 +78,7 @@ def test_rounds_equal_the_reference(served: _Served) -> None:
         assert ours.rounds == theirs.rounds, ours.id
         assert ours.eos_round == theirs.eos_round, ours.id
         assert ours.chains == theirs.chains, ours.id
-        assert ours.output_ids == theirs.output_ids, ours.id
+        assert ours.continuation == theirs.continuation, ours.id
 
 
 def test_there_is_enough_to_compare(served: _Served) -> None:
@@ -88,30 +88,30 @@ def test_there_is_enough_to_compare(served: _Served) -> None:
         assert all(counts), "every accepted count occurs"
 
 
-def test_output_is_what_transformers_decodes(served: _Served, texts: Texts) -> None:
+def test_output_is_what_transformers_decodes(served: _Served, texts: Continuations) -> None:
     for record in served.records:
-        assert record.output_ids == texts[record.id][: len(record.output_ids)], record.id
+        assert record.continuation == texts[record.id][: len(record.continuation)], record.id
 
 
-def test_its_own_target_agrees(served: _Served, texts: Texts) -> None:
+def test_its_own_target_agrees(served: _Served, texts: Continuations) -> None:
     judged = judge(served.engine, served.prompts, served.records, texts, limits_of(served.pair), Progress())
     for record in judged:
         assert record.own is not None
         assert record.target is not None
-        assert len(record.own.agrees) == len(record.output_ids)
+        assert len(record.own.agrees) == len(record.continuation)
         assert len(record.target.agrees) == limits_of(served.pair).text_length
         assert record.own.agrees.all(), record.id
         assert record.target.agrees.all(), record.id
         assert record.deterministic is None
 
 
-def test_its_target_disagrees_with_another_text(served: _Served, texts: Texts) -> None:
+def test_its_target_disagrees_with_another_text(served: _Served, texts: Continuations) -> None:
     """The counterpart: a wrong token is seen, by as much as the transformers target sees it."""
     prompts, records = served.prompts[:1], served.records[:1]
     wrong = list(texts[prompts[0].id])
     wrong[3] = (wrong[3] + 1) % served.pair.target.vocab_size
     limits = limits_of(served.pair)
-    output = replace(records[0], output_ids=tuple(wrong[: len(records[0].output_ids)]))
+    output = replace(records[0], continuation=tuple(wrong[: len(records[0].continuation)]))
     (judged,) = judge(served.engine, prompts, [output], texts, limits, Progress())
     assert judged.own is not None
     assert judged.target is not None
@@ -130,7 +130,7 @@ def test_fc_receives_the_boundaries(served: _Served) -> None:
         (record,) = decode(served.engine, [prompt], replace(limits_of(served.pair), max_new_tokens=10))
     target = load(served.pair).target
     with target.capture(served.boundaries) as capture, torch.inference_mode():
-        target.forward(torch.tensor([[*prompt.ids, *record.output_ids]]))
+        target.forward(torch.tensor([[*prompt.ids, *record.continuation]]))
         expected = capture.concatenated()[0]
     width = expected.shape[1]
     calls = [(mode, safetensors.torch.load_file(file)) for mode, file in read_state_files(served.engine.watch)]
@@ -163,7 +163,7 @@ def test_one_at_a_time_and_a_known_prefix_change_nothing(served: _Served) -> Non
     for alone in (miss, hit):
         assert alone.rounds == (record.rounds or ())[:rounds]
         assert alone.chains == (record.chains or ())[:rounds]
-        assert alone.output_ids == record.output_ids[: len(alone.output_ids)]
+        assert alone.continuation == record.continuation[: len(alone.continuation)]
 
 
 @pytest.fixture(scope="module")

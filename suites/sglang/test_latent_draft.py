@@ -31,8 +31,8 @@ def test_the_latent_draft_class_of_kimi(tmp_path: Path) -> None:
     plain = load_pair(kimi_pair(tmp_path / "plain", IDS))
     texts = greedy(plain, load_prompts(plain))
     for record in records:
-        common = min(len(record.output_ids), len(texts[record.id]))
-        assert record.output_ids[:common] == texts[record.id][:common]
+        common = min(len(record.continuation), len(texts[record.id]))
+        assert record.continuation[:common] == texts[record.id][:common]
         assert common >= TOKENS
     with pytest.raises(InputError, match="latent"):
         find_engine("reference").run(pair, prompts, None, Progress())

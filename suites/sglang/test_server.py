@@ -101,7 +101,7 @@ def test_check_counts_as_the_reference_does(serving: _Serving, capsys: pytest.Ca
 def test_an_end_of_text_within(serving: _Serving, interval: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A token of the text is taken for its end: rounds in order, and rounds whose chunks hold several."""
     monkeypatch.setattr("harness.engines.server.decoding.SENT", SENT | {"stream_interval": interval})
-    ends = serving.expected[0].output_ids[5]
+    ends = serving.expected[0].continuation[5]
     pair = replace(serving.pair, target=replace(serving.pair.target, eos_ids=(ends,)))
     expected = _reference(pair, serving.prompts)
     assert any(one.eos_round is not None for one in expected)
@@ -109,7 +109,7 @@ def test_an_end_of_text_within(serving: _Serving, interval: int, monkeypatch: py
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.record.histogram == theirs.histogram, theirs.id
         assert ours.record.eos_round == theirs.eos_round, theirs.id
-        assert ours.record.output_ids == theirs.output_ids, theirs.id
+        assert ours.record.continuation == theirs.continuation, theirs.id
         if interval == 1:
             assert ours.known is Known.ORDERED
             assert ours.record.rounds == theirs.rounds, theirs.id

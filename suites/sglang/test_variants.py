@@ -48,7 +48,7 @@ def test_chunked_prefill_and_pages_change_nothing() -> None:
         log = engine.log.read_text()
     assert log.count("Prefill batch") > 2, "the prompts were not cut into chunks"
     for ours, theirs in zip(records, reference(pair, prompts), strict=True):
-        assert (ours.rounds, ours.chains, ours.output_ids) == (theirs.rounds, theirs.chains, theirs.output_ids)
+        assert (ours.rounds, ours.chains, ours.continuation) == (theirs.rounds, theirs.chains, theirs.continuation)
 
 
 def test_a_tree_puts_out_the_same() -> None:

@@ -64,7 +64,7 @@ def replay_golden(name: str, boundaries: tuple[int, ...] | None = None, *, dtype
     pair = prepare(name, dtype=dtype)
     golden = load_golden(find_golden(pair, "reference-cpu-float32"))
     prompts = load_prompts(pair)
-    texts = [tuple(int(token) for token in golden.tensors[prompt.id].text) for prompt in prompts]
+    texts = [tuple(int(token) for token in golden.tensors[prompt.id].continuation) for prompt in prompts]
     with suitable_threads(pair):
         loaded = load(pair)
         wires = pair.boundaries if boundaries is None else boundaries

@@ -83,7 +83,7 @@ def told_by(pair: Pair, *, extra: int = 16) -> Told:
     prompts = load_prompts(endless)
     records = ReferenceEngine("sequential").run(endless, prompts, None, Progress()).records
     return Told(
-        texts={prompt.ids: record.output_ids for prompt, record in zip(prompts, records, strict=True)},
+        texts={prompt.ids: record.continuation for prompt, record in zip(prompts, records, strict=True)},
         rounds={prompt.ids: record.rounds or () for prompt, record in zip(prompts, records, strict=True)},
         info={
             "version": "0.5.23",

@@ -11,7 +11,7 @@ from harness.counts.rounds import Limits, RoundCounter
 from harness.counts.run import PromptRecord
 from harness.engines.reference.batches import batches, pad
 from harness.engines.reference.draft_cache import DraftCache
-from harness.engines.reference.ragged_cache import SlotCache
+from harness.engines.reference.ragged_cache import RaggedCache
 from harness.engines.reference.sequential import Decoded, decode_one, to_record
 from harness.models.draft import Eagle3Draft
 from harness.models.target import Target
@@ -59,7 +59,7 @@ def decode_batch(
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
     ids = pad(prompts, device)
     capacity = ids.shape[1] + limits.text_length + steps + 1
-    cache = SlotCache(target.spec.num_layers, len(prompts), capacity)
+    cache = RaggedCache(target.spec.num_layers, len(prompts), capacity)
     draft_cache = DraftCache(draft, len(prompts), capacity)
     positions = torch.arange(ids.shape[1], device=device).expand_as(ids)
     with target.capture(boundaries) as capture:

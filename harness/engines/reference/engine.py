@@ -10,12 +10,12 @@ import torch
 import transformers
 
 from harness.counts.run import PromptRecord, Run
-from harness.engines.base import Probe, Progress, Recording, Texts, view_of
+from harness.engines.base import Continuations, Probe, Progress, Recording, view_of
 from harness.engines.reference.batched import batched
 from harness.engines.reference.draft_cache import DraftCache
 from harness.engines.reference.loaded import load
 from harness.engines.reference.noise import jittered, measure_noise
-from harness.engines.reference.replay import Wires
+from harness.engines.reference.replay import DraftInput
 from harness.engines.reference.sequential import propose, sequential
 from harness.engines.reference.threads import suitable_threads
 from harness.pair.pair import Pair
@@ -34,7 +34,7 @@ class ReferenceEngine:
     def __init__(self, mode: str) -> None:
         self.mode = mode
 
-    def run(self, pair: Pair, prompts: Sequence[Prompt], texts: Texts | None, progress: Progress) -> Run:
+    def run(self, pair: Pair, prompts: Sequence[Prompt], texts: Continuations | None, progress: Progress) -> Run:
         """Run the pair; see `harness.engines.base.Engine`."""
         start = time.perf_counter()
         with suitable_threads(pair):
@@ -55,7 +55,7 @@ class ReferenceEngine:
             texts = loaded.texts(prompts, progress)
             wires = shifted(pair)
             # One run of the target for all that only reads its states otherwise.
-            wirings = [Wires(pair.boundaries), *jittered(pair.boundaries), Wires(wires)]
+            wirings = [DraftInput(pair.boundaries), *jittered(pair.boundaries), DraftInput(wires)]
             records, *jitters, moved = loaded.replay_all(wirings, prompts, texts, progress)
             require_worthy(records)
             noise = measure_noise(loaded, prompts, texts, records, jitters, progress)
@@ -82,7 +82,7 @@ class ReferenceEngine:
         return Probe(slots, view_of(states), view_of(fused), tuple(chain[0].tolist()))
 
     def _records(
-        self, pair: Pair, prompts: Sequence[Prompt], texts: Texts | None, progress: Progress
+        self, pair: Pair, prompts: Sequence[Prompt], texts: Continuations | None, progress: Progress
     ) -> list[PromptRecord]:
         loaded = load(pair)
         if self.mode == "replay":

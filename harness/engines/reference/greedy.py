@@ -9,7 +9,7 @@ from transformers.cache_utils import DynamicCache
 
 from harness.counts.rounds import Limits
 from harness.engines.reference.batches import batches, pad
-from harness.engines.reference.ragged_cache import SlotCache
+from harness.engines.reference.ragged_cache import RaggedCache
 from harness.models.target import Target
 
 __all__ = ["greedy_texts"]
@@ -46,7 +46,7 @@ def greedy_texts(
 def _decode_slots(target: Target, prompts: list[Sequence[int]], limits: Limits) -> list[list[int]]:
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=target.device)
     ids = pad(prompts, target.device)
-    cache = SlotCache(target.spec.num_layers, len(prompts), ids.shape[1] + limits.text_length)
+    cache = RaggedCache(target.spec.num_layers, len(prompts), ids.shape[1] + limits.text_length)
     positions = torch.arange(ids.shape[1], device=target.device).expand_as(ids)
     texts: list[list[int]] = [[] for _ in prompts]
     keep = ids.shape[1] - int(lengths.min()) + 1

@@ -12,7 +12,7 @@ from harness.counts.run import PromptRecord
 from harness.engines.base import Progress
 from harness.engines.reference.agreement import agreement
 from harness.engines.reference.greedy import greedy_texts
-from harness.engines.reference.replay import Wires, replay, replay_all
+from harness.engines.reference.replay import DraftInput, replay, replay_all
 from harness.errors import InputError
 from harness.models.draft import Eagle3Draft
 from harness.models.draft_weights import load_draft
@@ -61,7 +61,7 @@ class LoadedPair:
 
     def replay_all(
         self,
-        wirings: Sequence[Wires],
+        wirings: Sequence[DraftInput],
         prompts: Sequence[Prompt],
         texts: Sequence[tuple[int, ...]],
         progress: Progress,
@@ -78,7 +78,7 @@ class LoadedPair:
         Where it would not have chosen a token that was put out, it decodes the prompt twice without speculation: a
         target that does not agree with itself says nothing of speculation.
         """
-        own = agreement(self.target, prompts, [record.output_ids for record in records])
+        own = agreement(self.target, prompts, [record.continuation for record in records])
         golden = agreement(self.target, prompts, texts)
         judged = []
         for prompt, record, ours, theirs in zip(prompts, records, own, golden, strict=True):

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.counts.run import PromptRecord, changed_blocks
+from harness.counts.run import PromptRecord, changed_windows
 from harness.engines.base import NoiseSample, Progress
 from harness.engines.reference.loaded import LoadedPair
-from harness.engines.reference.replay import StateFilter, Wires, replay
+from harness.engines.reference.replay import DraftInput, StateFilter, replay
 from harness.models.target import Target
 from harness.pair.prompts import Prompt
 
@@ -86,9 +86,9 @@ def _rerun(
     )
 
 
-def jittered(boundaries: tuple[int, ...]) -> list[Wires]:
+def jittered(boundaries: tuple[int, ...]) -> list[DraftInput]:
     """Return wirings whose states are disturbed as another machine's kernels would."""
-    return [Wires(boundaries, _jitter(seed)) for seed in _SEEDS]
+    return [DraftInput(boundaries, _jitter(seed)) for seed in _SEEDS]
 
 
 def _jitter(seed: int) -> StateFilter:
@@ -110,7 +110,7 @@ def _in_bfloat16(loaded: LoadedPair) -> LoadedPair:
 def _compare(
     records: Sequence[PromptRecord], arms: Sequence[Sequence[PromptRecord]], dtype: str, how: str
 ) -> NoiseSample:
-    blocks = changed = 0
+    windows = changed = 0
     shifts = []
     for arm in arms:
         differences = []
@@ -119,10 +119,10 @@ def _compare(
             assert after.proposals is not None
             assert before.logprobs is not None
             assert after.logprobs is not None
-            part, whole = changed_blocks((before.proposals != after.proposals).any(axis=1), before.proposals.shape[1])
-            changed, blocks = changed + part, blocks + whole
+            part, whole = changed_windows((before.proposals != after.proposals).any(axis=1), before.proposals.shape[1])
+            changed, windows = changed + part, windows + whole
             difference = (after.logprobs.astype(np.float64) - before.logprobs).ravel()
             differences.append(difference[np.isfinite(difference)])
         joined = np.concatenate(differences)
         shifts.append(abs(float(joined.mean())) if len(joined) else 0.0)
-    return NoiseSample(blocks, changed, max(3 * max(shifts), _LEAST_LIKELIHOOD[dtype]), how)
+    return NoiseSample(windows, changed, max(3 * max(shifts), _LEAST_LIKELIHOOD[dtype]), how)

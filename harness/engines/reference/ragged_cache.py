@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
-__all__ = ["SlotCache"]
+__all__ = ["RaggedCache"]
 
 
-class _SlotLayer(DynamicLayer):
+class _RaggedLayer(DynamicLayer):
     keys: Tensor
     values: Tensor
 
-    def __init__(self, cache: SlotCache) -> None:
+    def __init__(self, cache: RaggedCache) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._cache = cache
 
@@ -35,7 +35,7 @@ class _SlotLayer(DynamicLayer):
         return self.keys[:, :, :seen], self.values[:, :, :seen]
 
 
-class SlotCache(Cache):
+class RaggedCache(Cache):
     """A cache for models whose every layer attends to the whole past.
 
     Args:
@@ -45,7 +45,7 @@ class SlotCache(Cache):
     """
 
     def __init__(self, num_layers: int, batch: int, capacity: int) -> None:
-        super().__init__(layers=[_SlotLayer(self) for _ in range(num_layers)])
+        super().__init__(layers=[_RaggedLayer(self) for _ in range(num_layers)])
         self.capacity = capacity
         self.rows = torch.arange(batch)[:, None]
         self.slots = torch.zeros(batch, 0, dtype=torch.int64)

@@ -25,7 +25,7 @@ from harness.models.sketch import BoundarySketches, sketch, sketch_parts
 from harness.models.target import Target
 from harness.pair.prompts import Prompt
 
-__all__ = ["Seen", "StateFilter", "Wires", "draft_on", "replay", "replay_all", "see"]
+__all__ = ["DraftInput", "Seen", "StateFilter", "draft_on", "replay", "replay_all", "see"]
 
 # A function over concatenated states [B, T, boundaries * H], applied between capture and draft.
 StateFilter = Callable[[Tensor], Tensor]
@@ -60,12 +60,12 @@ def replay(
     Returns:
         Records in the prompts' order. "Accepted" means that the draft's token is the text's.
     """
-    wiring = Wires(boundaries, state_filter)
+    wiring = DraftInput(boundaries, state_filter)
     return replay_all(target, draft, [wiring], prompts, texts, limits, max_rows=max_rows, advance=advance)[0]
 
 
 @dataclass(frozen=True)
-class Wires:
+class DraftInput:
     """What a draft is given of the target's states.
 
     Attributes:
@@ -81,7 +81,7 @@ class Wires:
 def replay_all(
     target: Target,
     draft: Eagle3Draft,
-    wirings: Sequence[Wires],
+    wirings: Sequence[DraftInput],
     prompts: Sequence[Prompt],
     texts: Sequence[tuple[int, ...]],
     limits: Limits,
@@ -203,13 +203,13 @@ def draft_on(
                 category=prompt.category,
                 prompt_hash=prompt.hash,
                 prompt_tokens=len(prompt.ids),
-                output_ids=text,
+                continuation=text,
                 rounds=tuple(counter.rounds),
                 histogram=histogram_of(counter.rounds, limits.num_steps),
                 eos_round=counter.eos_round,
                 proposals=table[0],
                 logprobs=table[1],
-                hits=table[2],
+                correct=table[2],
                 target=check,
                 # A text in which no round could start has no position to sample.
                 sketches=sketch_row if limits.starts(text) else np.full_like(sketch_row, np.nan),
@@ -243,7 +243,7 @@ class _Tables:
     """What the draft did on a batch.
 
     Attributes:
-        rows: For each prompt its proposals, log-probabilities and hits, each [n, k].
+        rows: For each prompt its proposals, log-probabilities and correct, each [n, k].
         sketches: Of each step's logits at the sampled positions, float32 [B, POSITIONS, k, WIDTH].
     """
 
@@ -286,7 +286,7 @@ def _run_draft(
             (
                 proposed[row, :count],
                 np.where(known, forced.logprobs[row, :count], np.float32("nan")),
-                np.where(known, forced.hits[row, :count], np.int8(-1)).astype(np.int8),
+                np.where(known, forced.correct[row, :count], np.int8(-1)).astype(np.int8),
             )
         )
     return _Tables(rows, forced.sketches)
@@ -333,13 +333,13 @@ class _Forced:
     Attributes:
         argmaxes: Of each step, target ids, int64 [B, n, k].
         logprobs: Of the known tokens, float32 [B, n, k]; NaN outside the draft's vocabulary.
-        hits: Whether the argmax is the known token, int8 [B, n, k].
+        correct: Whether the argmax is the known token, int8 [B, n, k].
         sketches: Of the logits at the sampled chains, float32 [B, POSITIONS, k, WIDTH].
     """
 
     argmaxes: Tensor
     logprobs: np.ndarray
-    hits: np.ndarray
+    correct: np.ndarray
     sketches: Tensor
 
 
@@ -366,7 +366,7 @@ def _teacher_forced(
     Returns:
         Entries whose known token lies past the end of `ids` are meaningless.
     """
-    argmaxes, logprobs, hits, sketches = [], [], [], []
+    argmaxes, logprobs, correct, sketches = [], [], [], []
     for step in range(steps):
         hidden = chains.hidden if step == 0 else chains.step(_known(ids, starts + 1 + step))
         logits = draft.logits(hidden)
@@ -379,10 +379,10 @@ def _teacher_forced(
         logprobs.append(logprob.masked_fill(known < 0, float("nan")).float())
         argmax = logits.argmax(-1)
         argmaxes.append(draft.to_target(argmax))
-        hits.append((argmax == known).to(torch.int8))
+        correct.append((argmax == known).to(torch.int8))
     return _Forced(
         torch.stack(argmaxes, dim=-1),
         torch.stack(logprobs, dim=-1).cpu().numpy(),
-        torch.stack(hits, dim=-1).cpu().numpy(),
+        torch.stack(correct, dim=-1).cpu().numpy(),
         torch.stack(sketches, dim=2),
     )

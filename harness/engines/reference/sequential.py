@@ -138,7 +138,7 @@ def to_record(prompt: Prompt, decoded: Decoded) -> PromptRecord:
         category=prompt.category,
         prompt_hash=prompt.hash,
         prompt_tokens=len(prompt.ids),
-        output_ids=tuple(decoded.text),
+        continuation=tuple(decoded.text),
         rounds=tuple(counter.rounds),
         histogram=histogram_of(counter.rounds, counter.limits.num_steps),
         eos_round=counter.eos_round,

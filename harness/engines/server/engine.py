@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 
 from harness.counts.run import PromptRecord, Run
-from harness.engines.base import Progress, Texts
+from harness.engines.base import Continuations, Progress
 from harness.engines.reference.loaded import limits_of
 from harness.engines.server.client import PLAIN_KEY_VARIABLE, Client
 from harness.engines.server.decoding import Known, Measured, decode
@@ -59,7 +59,7 @@ def as_served(pair: Pair, stated: Collection[str]) -> Pair:
 class ServerEngine:
     """A running server; see `harness.engines.base.Engine`."""
 
-    def run(self, pair: Pair, prompts: Sequence[Prompt], texts: Texts | None, progress: Progress) -> Run:
+    def run(self, pair: Pair, prompts: Sequence[Prompt], texts: Continuations | None, progress: Progress) -> Run:
         """Run the pair.
 
         Raises:
@@ -149,7 +149,7 @@ def _judge(
     pair: Pair,
     prompts: Sequence[Prompt],
     records: list[PromptRecord],
-    texts: Texts,
+    texts: Continuations,
     progress: Progress,
 ) -> tuple[list[PromptRecord], list[str]]:
     """Have the target judge output and golden texts: that of the plain endpoint, or the speculating server's own."""

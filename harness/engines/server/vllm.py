@@ -151,7 +151,7 @@ def _record(prompt: Prompt, num_steps: int) -> PromptRecord:
         category=prompt.category,
         prompt_hash=prompt.hash,
         prompt_tokens=len(prompt.ids),
-        output_ids=(),
+        continuation=(),
         rounds=None,
         histogram=(0,) * (num_steps + 1),
     )

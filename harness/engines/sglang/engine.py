@@ -20,7 +20,7 @@ import numpy as np
 
 from harness.counts.rounds import Limits, RoundCounter
 from harness.counts.run import PromptRecord, Run, TargetCheck, histogram_of
-from harness.engines.base import Progress, Texts
+from harness.engines.base import Continuations, Progress
 from harness.engines.reference.engine import as_run
 from harness.engines.reference.loaded import limits_of
 from harness.engines.reference.sequential import Decoded, to_record
@@ -65,7 +65,7 @@ class SglangEngine:
     def __init__(self, patience: Patience | None = None) -> None:
         self._patience = patience or Patience()
 
-    def run(self, pair: Pair, prompts: Sequence[Prompt], texts: Texts | None, progress: Progress) -> Run:
+    def run(self, pair: Pair, prompts: Sequence[Prompt], texts: Continuations | None, progress: Progress) -> Run:
         """Run the pair; see `harness.engines.base.Engine`.
 
         Raises:
@@ -186,7 +186,7 @@ def judge(
     engine: Asked,
     prompts: Sequence[Prompt],
     records: Sequence[PromptRecord],
-    texts: Texts,
+    texts: Continuations,
     limits: Limits,
     progress: Progress,
 ) -> list[PromptRecord]:
@@ -199,7 +199,7 @@ def judge(
     judged = []
     for wave in _waves(list(zip(prompts, records, strict=True))):
         batch = [prompt for prompt, _ in wave]
-        outputs = [record.output_ids for _, record in wave]
+        outputs = [record.continuation for _, record in wave]
         golden = [limits.cut(texts[prompt.id]) for prompt in batch]
         theirs = _agreement(engine, batch, golden)
         # Nearly always the output is the beginning of the golden text, and has been judged with it.

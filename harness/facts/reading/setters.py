@@ -17,7 +17,7 @@ from typing import Any
 from harness.facts.reading.loops import FLAG, LIST, CaptureLoop, read_loop
 from harness.facts.reading.sources import SETTER, ModelClass, SglangSources
 
-__all__ = ["Outcome", "SetterReading", "run_setter"]
+__all__ = ["CaptureOutcome", "SetterReading", "run_setter"]
 
 # What a setter may call: it has lists to make and attributes to set, and neither files nor modules to open.
 _BUILTINS: dict[str, Any] = {
@@ -31,7 +31,7 @@ _BUILTINS: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaptureOutcome:
     """What asking for layer ids came to.
 
     Attributes:
@@ -61,7 +61,7 @@ class SetterReading:
         not_followed: Why the run says nothing; `None` where it does.
     """
 
-    outcome: Outcome | None
+    outcome: CaptureOutcome | None
     sets: tuple[str, ...] = ()
     decoder: str | None = None
     loop: CaptureLoop | None = None
@@ -248,14 +248,14 @@ def run_setter(sources: SglangSources, cls: ModelClass, ids: Sequence[int] | Non
     decoders = [part for part in stand_in.parts() if _sets(part)]
     if not decoders:
         if error is not None:
-            return SetterReading(Outcome(None, error))
+            return SetterReading(CaptureOutcome(None, error))
         return SetterReading(None, not_followed=f"{cls.name}'s setter leaves neither {LIST} nor {FLAG} on anything")
     decoder = decoders[-1]
     sets, owner = _sets(decoder), decoder._cls
     loop = read_loop(sources, owner)
     named = f"{owner.module}.py: {owner.name}"
     if error is not None:
-        return SetterReading(Outcome(None, error), sets, named, loop)
+        return SetterReading(CaptureOutcome(None, error), sets, named, loop)
     if loop is None:
         return SetterReading(None, sets, named, None, f"{named} has no forward among the model files")
     listed = vars(decoder).get(LIST)
@@ -263,8 +263,8 @@ def run_setter(sources: SglangSources, cls: ModelClass, ids: Sequence[int] | Non
     captured = loop.captured(num_layers, None if listed is None else list(listed), flagged)
     if captured is None:
         why = f"in the forward, told to capture {list(listed or ())}"
-        return SetterReading(Outcome(None, why), sets, named, loop)
-    return SetterReading(Outcome(captured), sets, named, loop)
+        return SetterReading(CaptureOutcome(None, why), sets, named, loop)
+    return SetterReading(CaptureOutcome(captured), sets, named, loop)
 
 
 def _sets(part: _StandIn) -> tuple[str, ...]:

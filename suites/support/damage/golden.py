@@ -108,7 +108,7 @@ _KEYS = [
     _edit("with rate NaN", "totals", "rate", to=math.nan, says=("totals.rate",)),
     _edit("without noise", "noise", to={}, says=("noise.float32", "found noise of nothing")),
     _edit("with noise NaN", "noise", "float32", "likelihood", to=math.nan, says=("noise.float32.likelihood",)),
-    _edit("with more noise than blocks", "noise", "float32", "changed", to=10**6, says=("noise.float32", "1000000")),
+    _edit("with more noise than windows", "noise", "float32", "changed", to=10**6, says=("noise.float32", "1000000")),
     _edit("with a floor above its rate", "floor", to=0.5, says=("floor 0.5", "rate")),
     _bad("without prompts", set_value(GOLDEN, "prompts", to=[]), "Next:"),
     _edit("with unknown settings", "decode", "beam", to=2, says=("decode",)),

@@ -35,10 +35,15 @@ RESULTS = [
         "with an empty histogram", set_value(RESULT, *_FIRST, "histogram", to=[]), "prompts.0.histogram", "at least 2"
     ),
     _bad(
-        "with short hits", set_value(RESULT, *_FIRST, "hits", to=[2]), "prompts.0", "'p0' has 1 entries in hits, not 4"
+        "with short correct",
+        set_value(RESULT, *_FIRST, "correct", to=[2]),
+        "prompts.0",
+        "'p0' has 1 entries in correct, not 4",
     ),
-    _bad("with more hits than positions", set_value(RESULT, *_FIRST, "hits", 0, to=24), "'p0' has 24 hits at 23"),
-    _bad("with hits alone", set_value(RESULT, *_FIRST, "positions", to=None), "'p0' has 0 entries in positions"),
+    _bad(
+        "with more correct than positions", set_value(RESULT, *_FIRST, "correct", 0, to=24), "'p0' has 24 correct of 23"
+    ),
+    _bad("with correct alone", set_value(RESULT, *_FIRST, "evaluated", to=None), "'p0' has 0 entries in evaluated"),
     _bad("with a prompt twice", change_json(RESULT, lambda body: body["prompts"].append(body["prompts"][0])), "'p0'"),
     Damage(
         "result of other prompts",
@@ -56,7 +61,7 @@ RESULTS = [
         "result of other chains",
         change_json(
             RESULT,
-            lambda body: [row.update(histogram=[1, 1], hits=None, positions=None) for row in body["prompts"]],
+            lambda body: [row.update(histogram=[1, 1], correct=None, evaluated=None) for row in body["prompts"]],
         ),
         ("num_steps", "different chain lengths", "found 1 and 4", "expected"),
         ("compare", "RESULT", "PAIR"),

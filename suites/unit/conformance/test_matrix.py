@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from harness.conformance import forward, matrix, whole
-from harness.conformance.asked import WHOLE_ENGINE, Asked, asked_lists
+from harness.conformance.asked import WHOLE_ENGINE, AskedIds, asked_lists
 from harness.conformance.matrix import Facts, ForwardAnswer, build_matrix
 from harness.errors import EngineError, InputError
 from harness.facts import known
 from harness.facts.known import KNOWN, find_known, not_judged
-from harness.facts.reading.setters import Outcome, run_setter
+from harness.facts.reading.setters import CaptureOutcome, run_setter
 from harness.facts.reading.sources import SglangSources, read_sources
 from harness.facts.sglang import LAST
 from suites.support.command import Command
@@ -118,7 +118,7 @@ def test_a_list_is_captured_in_ascending_order_each_once(
     ids: list[int] | None, boundaries: tuple[int, ...], tmp_path: Path
 ) -> None:
     reading = _run(_sources(tmp_path, llama=LLAMA), ids)
-    assert reading.outcome == Outcome(boundaries)
+    assert reading.outcome == CaptureOutcome(boundaries)
     assert reading.sets == ("layers_to_capture",)
     assert reading.same_mechanism
     assert reading.decoder == "llama.py: Decoder"
@@ -127,9 +127,9 @@ def test_a_list_is_captured_in_ascending_order_each_once(
 def test_flags_wrap_below_zero_and_raise_past_the_end(tmp_path: Path) -> None:
     model = _model("Qwen2MoeForCausalLM", _setter(call=True), FLAG_LOOP, decoder_extra=FLAG_SETTER)
     sources = _sources(tmp_path, qwen2_moe=model)
-    assert _run(sources, [1, 3, 6]).outcome == Outcome((2, 4, 7))
+    assert _run(sources, [1, 3, 6]).outcome == CaptureOutcome((2, 4, 7))
     assert _run(sources, [1, 3, 6]).sets == ("layers_to_capture", "_is_layer_to_capture")
-    assert _run(sources, [-2, 1, 3]).outcome == Outcome((2, 4, 7))
+    assert _run(sources, [-2, 1, 3]).outcome == CaptureOutcome((2, 4, 7))
     past = _run(sources, [1, 3, 7]).outcome
     assert past.boundaries is None
     assert past.error.startswith("IndexError in the setter")
@@ -138,7 +138,7 @@ def test_flags_wrap_below_zero_and_raise_past_the_end(tmp_path: Path) -> None:
 def test_a_setter_that_sets_one_thing_while_the_forward_tests_another_captures_nothing(tmp_path: Path) -> None:
     sets_list = _sources(tmp_path / "a", llama=_model("LlamaForCausalLM", _setter(), FLAG_LOOP))
     reading = _run(sets_list, [1, 3, 6])
-    assert reading.outcome == Outcome(())
+    assert reading.outcome == CaptureOutcome(())
     assert not reading.same_mechanism
     assert [entry.verdict for entry in build_matrix(sets_list).red] == [matrix.DIFFERS]
     only_flags = FLAG_SETTER.replace("self.layers_to_capture = layers_to_capture", "pass").replace(
@@ -146,7 +146,11 @@ def test_a_setter_that_sets_one_thing_while_the_forward_tests_another_captures_n
     )
     flags = _model("LlamaForCausalLM", _setter(call=True), LIST_LOOP, decoder_extra=only_flags)
     reading = _run(_sources(tmp_path / "b", llama=flags), [1, 3, 6])
-    assert (reading.outcome, reading.sets, reading.same_mechanism) == (Outcome(()), ("_is_layer_to_capture",), False)
+    assert (reading.outcome, reading.sets, reading.same_mechanism) == (
+        CaptureOutcome(()),
+        ("_is_layer_to_capture",),
+        False,
+    )
 
 
 def test_the_last_boundary_where_the_forward_asks_once_more(tmp_path: Path) -> None:
@@ -155,14 +159,14 @@ def test_the_last_boundary_where_the_forward_asks_once_more(tmp_path: Path) -> N
         "        if num_layers in self.layers_to_capture:\n            aux.append(hidden)\n        return",
     )
     sources = _sources(tmp_path, gpt_oss=_model("GptOssForCausalLM", _setter(), loop))
-    assert _run(sources, [1, 3, 7]).outcome == Outcome((2, 4, 8))
-    assert _run(sources, [1, 3, 8]).outcome == Outcome((2, 4))
+    assert _run(sources, [1, 3, 7]).outcome == CaptureOutcome((2, 4, 8))
+    assert _run(sources, [1, 3, 8]).outcome == CaptureOutcome((2, 4))
 
 
 def test_a_packer_counts(tmp_path: Path) -> None:
     loop = LIST_LOOP.replace("AuxHiddenStateList()", "AuxHiddenStatePacker(len(self.layers_to_capture))")
     sources = _sources(tmp_path, deepseek_v2=_model("DeepseekV2ForCausalLM", _setter(), loop))
-    assert _run(sources, [1, 3, 6]).outcome == Outcome((2, 4, 7))
+    assert _run(sources, [1, 3, 6]).outcome == CaptureOutcome((2, 4, 7))
     for ids in ([3, 3, 6], [1, 3, 7], [-2, 1, 3]):
         assert _run(sources, ids).outcome.boundaries is None
 
@@ -270,7 +274,7 @@ EntryClass = [MistralForCausalLM, Qwen3_5ForCausalLM]
             "MistralForCausalLM",
             "Qwen3_5ForCausalLM",
         ],
-        Outcome((2, 4, 7)),
+        CaptureOutcome((2, 4, 7)),
     )
     assert found["Qwen3VLMoeForConditionalGeneration"].decoder == "vl.py: Flagged"
     assert found["Qwen3VLForConditionalGeneration"].sets == ("layers_to_capture",)
@@ -298,7 +302,7 @@ class LlamaForCausalLM(First, Second):
 EntryClass = LlamaForCausalLM
 """
     llama = LLAMA.replace("EntryClass = LlamaForCausalLM", "")
-    assert _run(_sources(tmp_path, llama=llama, shared=shared), [1, 3]).outcome == Outcome((2, 4))
+    assert _run(_sources(tmp_path, llama=llama, shared=shared), [1, 3]).outcome == CaptureOutcome((2, 4))
 
 
 def test_a_decoder_of_another_package_is_told_and_not_guessed(tmp_path: Path) -> None:
@@ -321,7 +325,7 @@ class Outer(Decoder):
     model = LLAMA.replace("self.model = Decoder", "self.model = Outer").replace(
         "\nclass Llama", f"{outer}\nclass Llama"
     )
-    assert _run(_sources(tmp_path, llama=model), [1, 3]).outcome == Outcome((2, 4))
+    assert _run(_sources(tmp_path, llama=model), [1, 3]).outcome == CaptureOutcome((2, 4))
 
 
 def test_a_setter_cannot_reach_out(tmp_path: Path) -> None:
@@ -331,7 +335,7 @@ def test_a_setter_cannot_reach_out(tmp_path: Path) -> None:
         model = LLAMA.replace("        self.capture_aux_hidden_states = True\n", f"        self.kept = {attempt}\n")
         outcome = _run(_sources(tmp_path, llama=model), [1]).outcome
         # A name outside the list of builtins is a stand-in: it answers, and does nothing.
-        assert outcome == Outcome((2,))
+        assert outcome == CaptureOutcome((2,))
     assert not written.exists()
 
 
@@ -462,22 +466,22 @@ def test_known_differences_name_classes_that_the_facts_know() -> None:
 @pytest.mark.parametrize(
     ("facts", "outcome", "agrees"),
     [
-        (Facts((2, 4)), Outcome((2, 4)), True),
-        (Facts((2, 4)), Outcome((4, 2)), False),
-        (Facts((2, 4)), Outcome((2, None)), False),
-        (Facts((2, 4)), Outcome(None, "raises"), False),
-        (Facts((2, 4), ("order",)), Outcome(None, "raises"), True),
-        (Facts((2, 4), ("order",)), Outcome((2,)), False),
-        (Facts(None, refused="no", meant=(0, 2)), Outcome(None, "raises"), True),
-        (Facts(None, refused="no", meant=(0, 2)), Outcome((2,)), True),
-        (Facts(None, refused="no", meant=(0, 2)), Outcome((0, 2)), False),
-        (Facts(None, refused="no", meant=(-1, 2)), Outcome((2, 7)), True),
-        (Facts(None, refused="no", meant=(-1, 2)), Outcome((3, 7)), False),
-        (Facts(None, refused="no", meant=(3, 5, 9)), Outcome((2, 4)), False),
-        (Facts(None, refused="no", meant=(3, 5, 9)), Outcome((3, 5)), True),
+        (Facts((2, 4)), CaptureOutcome((2, 4)), True),
+        (Facts((2, 4)), CaptureOutcome((4, 2)), False),
+        (Facts((2, 4)), CaptureOutcome((2, None)), False),
+        (Facts((2, 4)), CaptureOutcome(None, "raises"), False),
+        (Facts((2, 4), ("order",)), CaptureOutcome(None, "raises"), True),
+        (Facts((2, 4), ("order",)), CaptureOutcome((2,)), False),
+        (Facts(None, refused="no", meant=(0, 2)), CaptureOutcome(None, "raises"), True),
+        (Facts(None, refused="no", meant=(0, 2)), CaptureOutcome((2,)), True),
+        (Facts(None, refused="no", meant=(0, 2)), CaptureOutcome((0, 2)), False),
+        (Facts(None, refused="no", meant=(-1, 2)), CaptureOutcome((2, 7)), True),
+        (Facts(None, refused="no", meant=(-1, 2)), CaptureOutcome((3, 7)), False),
+        (Facts(None, refused="no", meant=(3, 5, 9)), CaptureOutcome((2, 4)), False),
+        (Facts(None, refused="no", meant=(3, 5, 9)), CaptureOutcome((3, 5)), True),
     ],
 )
-def test_what_counts_as_agreement(facts: Facts, outcome: Outcome, agrees: bool) -> None:
+def test_what_counts_as_agreement(facts: Facts, outcome: CaptureOutcome, agrees: bool) -> None:
     assert facts.agrees(outcome) is agrees
 
 
@@ -486,13 +490,13 @@ def test_a_forward_that_ran_is_believed_over_the_setter(tmp_path: Path) -> None:
 
     def moved(architecture: str, asked: Any) -> ForwardAnswer:
         assert architecture == "LlamaForCausalLM"
-        return ForwardAnswer({entry.name: Outcome((1,)) for entry in asked})
+        return ForwardAnswer({entry.name: CaptureOutcome((1,)) for entry in asked})
 
     entry = build_matrix(sources, forwards=moved).classes[0]
     assert (entry.obtained, entry.verdict) == ("ran forward", matrix.DIFFERS)
 
     def failed(_architecture: str, asked: Any) -> ForwardAnswer:
-        return ForwardAnswer({asked[0].name: Outcome((2, 4, 5))}, "the process ended")
+        return ForwardAnswer({asked[0].name: CaptureOutcome((2, 4, 5))}, "the process ended")
 
     entry = build_matrix(sources, forwards=failed).classes[0]
     assert (entry.obtained, entry.verdict, entry.reason) == ("ran forward", matrix.AGREES, "the process ended")
@@ -505,23 +509,23 @@ def test_what_a_whole_engine_hands_on_is_believed_first(
 ) -> None:
     def handed(_architecture: str, asked: Any) -> ForwardAnswer:
         assert {entry.name: entry.ids for entry in asked}[WHOLE_ENGINE] == (1, 3, 6)
-        return ForwardAnswer({WHOLE_ENGINE: Outcome((2, 4, 7))}, whole={WHOLE_ENGINE: Outcome(received)})
+        return ForwardAnswer({WHOLE_ENGINE: CaptureOutcome((2, 4, 7))}, whole={WHOLE_ENGINE: CaptureOutcome(received)})
 
     entry = build_matrix(_sources(tmp_path, llama=LLAMA), forwards=handed).classes[0]
     assert (entry.obtained, entry.verdict) == ("ran end to end", verdict)
     rows = {row.asked.name: row for row in entry.rows}
-    assert (rows[WHOLE_ENGINE].obtained, rows[WHOLE_ENGINE].outcome) == ("ran end to end", Outcome(received))
+    assert (rows[WHOLE_ENGINE].obtained, rows[WHOLE_ENGINE].outcome) == ("ran end to end", CaptureOutcome(received))
     assert {row.obtained for name, row in rows.items() if name != WHOLE_ENGINE} == {"setter only"}
 
 
 def test_a_forward_that_differs_is_not_hidden_by_a_whole_engine_that_agrees(tmp_path: Path) -> None:
     def both(_architecture: str, _asked: Any) -> ForwardAnswer:
-        return ForwardAnswer({WHOLE_ENGINE: Outcome((2,))}, whole={WHOLE_ENGINE: Outcome((2, 4, 7))})
+        return ForwardAnswer({WHOLE_ENGINE: CaptureOutcome((2,))}, whole={WHOLE_ENGINE: CaptureOutcome((2, 4, 7))})
 
     entry = build_matrix(_sources(tmp_path, llama=LLAMA), forwards=both).classes[0]
     assert entry.verdict == matrix.DIFFERS
     (row,) = [row for row in entry.rows if row.verdict == matrix.DIFFERS]
-    assert (row.obtained, row.outcome) == ("ran forward", Outcome((2,)))
+    assert (row.obtained, row.outcome) == ("ran forward", CaptureOutcome((2,)))
 
 
 def test_why_a_whole_engine_did_not_run_names_no_place_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -625,9 +629,9 @@ def test_the_forward_runs_only_for_the_files_that_are_installed(
     monkeypatch.setattr("harness.engines.sglang.installed.cpu_environment", dict)
     asked: list[tuple[str, bool]] = []
 
-    def ran(architecture: str, lists: tuple[Asked, ...], *, whole: bool) -> ForwardAnswer:
+    def ran(architecture: str, lists: tuple[AskedIds, ...], *, whole: bool) -> ForwardAnswer:
         asked.append((architecture, whole))
-        return ForwardAnswer({entry.name: Outcome(None, "it raised") for entry in lists})
+        return ForwardAnswer({entry.name: CaptureOutcome(None, "it raised") for entry in lists})
 
     monkeypatch.setattr(forward, "run_forwards", ran)
     other = _folder(tmp_path / "other", llama=LLAMA + "# changed\n")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.counts.acceptance import PromptCounts, counts_of, loop_share, measure_acceptance
+from harness.counts.acceptance import PromptCounts, counts_of, measure_acceptance, repeated_ngram_ratio
 from harness.counts.run import EosRound, PromptRecord, histogram_of
 
 
@@ -77,11 +77,11 @@ def test_identities(histograms: list[tuple[int, ...]]) -> None:
 
 
 def test_step_accuracy_counts_all_positions_and_no_unknown_ones() -> None:
-    hits = np.array([[1, 0], [1, 1], [0, -1]], np.int8)
-    record = PromptRecord("p", "c", "h", 3, (5, 6, 7), (1,), (0, 1, 0), hits=hits)
+    correct = np.array([[1, 0], [1, 1], [0, -1]], np.int8)
+    record = PromptRecord("p", "c", "h", 3, (5, 6, 7), (1,), (0, 1, 0), correct=correct)
     counts = counts_of(record)
-    assert counts.hits == (2, 1)
-    assert counts.positions == (3, 2)
+    assert counts.correct == (2, 1)
+    assert counts.evaluated == (3, 2)
     assert measure_acceptance([counts]).step_accuracy == pytest.approx((2 / 3, 1 / 2))
 
 
@@ -91,9 +91,9 @@ def test_the_round_that_ended_the_text_is_in_no_rate() -> None:
 
 
 def test_loop_share() -> None:
-    assert loop_share(list(range(40))) == 0
-    assert loop_share([1, 2] * 30) > 0.9
-    assert loop_share([1, 2, 3]) == 0
+    assert repeated_ngram_ratio(list(range(40))) == 0
+    assert repeated_ngram_ratio([1, 2] * 30) > 0.9
+    assert repeated_ngram_ratio([1, 2, 3]) == 0
 
 
 def test_every_rate_carries_its_clustered_standard_error() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from harness.errors import InputError
 from harness.facts.conventions import CONVENTIONS, read_ids, write_ids
-from harness.facts.sglang import ARCHITECTURES
+from harness.facts.sglang import MODEL_FILES
 
 
 def _boundaries(ids: list[int] | None, convention: str, layers: int = 32) -> tuple[int, ...]:
@@ -172,9 +172,7 @@ _NAMES = st.sampled_from(
 )
 
 
-@given(
-    data=st.data(), convention=_NAMES, architecture=st.sampled_from(sorted(ARCHITECTURES)), layers=st.integers(7, 80)
-)
+@given(data=st.data(), convention=_NAMES, architecture=st.sampled_from(sorted(MODEL_FILES)), layers=st.integers(7, 80))
 def test_there_and_back_is_the_identity_where_it_is_defined(
     data: st.DataObject, convention: str, architecture: str, layers: int
 ) -> None:
@@ -189,9 +187,7 @@ def test_there_and_back_is_the_identity_where_it_is_defined(
     assert read == written
 
 
-@given(
-    data=st.data(), convention=_NAMES, architecture=st.sampled_from(sorted(ARCHITECTURES)), layers=st.integers(7, 80)
-)
+@given(data=st.data(), convention=_NAMES, architecture=st.sampled_from(sorted(MODEL_FILES)), layers=st.integers(7, 80))
 def test_what_is_read_can_be_written_unless_something_was_lost(
     data: st.DataObject, convention: str, architecture: str, layers: int
 ) -> None:

@@ -34,7 +34,7 @@ def test_json_and_tensors_belong_together(recorded: Path) -> None:
     assert document.commit is None
     for prompt in document.prompts:
         tensors = golden.tensors[prompt.id]
-        assert len(tensors.text) == prompt.output
+        assert len(tensors.continuation) == prompt.output
         assert tensors.proposals is not None
         assert tensors.logprobs is not None
         assert tensors.proposals.shape == tensors.logprobs.shape == (23, 4)
@@ -240,7 +240,7 @@ def test_record_refuses_a_broken_contract(tmp_path: Path, harness: Command) -> N
 def test_record_measures_a_noise_floor_for_both_dtypes(recorded: Path) -> None:
     noise = load_golden(_golden_file(recorded)).document.noise
     assert set(noise) == {"float32", "bfloat16"}
-    assert noise["float32"].blocks == 4 * 6 * 6
+    assert noise["float32"].windows == 4 * 6 * 6
     assert noise["bfloat16"].changed > 0
 
 

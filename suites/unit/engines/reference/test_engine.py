@@ -31,7 +31,7 @@ def _rewired(pair: Pair, boundaries: tuple[int, ...]) -> Pair:
 
 def _same(record: PromptRecord, text: list[int], rounds: list[int], eos: Any) -> bool:
     """Whether a decoder's result is the replayed one: rounds, the round of EOS, and all tokens it put out."""
-    return record.rounds == tuple(rounds) and record.eos_round == eos and list(record.output_ids[: len(text)]) == text
+    return record.rounds == tuple(rounds) and record.eos_round == eos and list(record.continuation[: len(text)]) == text
 
 
 @pytest.mark.parametrize("eos", [None, 2])
@@ -117,10 +117,10 @@ def test_teacher_forced_hits_at_step_0_are_the_free_chains_first_tokens(loaded: 
     prompts = load_prompts(loaded.pair)
     texts = loaded.texts(prompts, Progress())
     for record, text in zip(loaded.replay(prompts, texts, Progress()), texts, strict=True):
-        assert record.hits is not None
+        assert record.correct is not None
         assert record.proposals is not None
         expected = record.proposals[:, 0] == list(text[1 : 1 + len(record.proposals)])
-        assert (record.hits[:, 0] == expected).all()
+        assert (record.correct[:, 0] == expected).all()
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])

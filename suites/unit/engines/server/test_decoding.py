@@ -102,7 +102,7 @@ def test_any_rounds_in_any_chunks(rounds: tuple[int, ...], chunks: tuple[int, ..
     assert measured.known is not Known.NOTHING
     assert record.histogram == histogram_of(counter.rounds, K)
     assert record.eos_round == counter.eos_round
-    assert record.output_ids == out
+    assert record.continuation == out
     if set(chunks) == {1}:
         assert measured.known is Known.ORDERED
         assert client.asked == [LIMIT + K]

@@ -65,7 +65,7 @@ def test_a_record(tmp_path: Path) -> None:
     assert record.rounds == (2, 0, 1)
     assert record.histogram == (1, 1, 1)
     assert record.chains == ((11, 12), (50, 51), (15, 52))
-    assert record.output_ids == tuple(OUTPUT)
+    assert record.continuation == tuple(OUTPUT)
     assert record.eos_round is None
 
 
@@ -74,7 +74,7 @@ def test_the_last_round_counts_in_full(tmp_path: Path) -> None:
     limits = Limits(max_new_tokens=6, num_steps=2, eos_ids=(EOS,))
     record = _decode(tmp_path, limits, output=OUTPUT[:6])
     assert record.rounds == (2, 0, 1)
-    assert record.output_ids == tuple(OUTPUT)
+    assert record.continuation == tuple(OUTPUT)
 
 
 def test_what_comes_after_the_end_of_the_text_does_not_count(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_what_comes_after_the_end_of_the_text_does_not_count(tmp_path: Path) -> 
     record = _decode(tmp_path, limits)
     assert record.eos_round == EosRound(proposed=2, accepted=2)
     assert record.rounds == ()
-    assert record.output_ids == (10, 11, 12)
+    assert record.continuation == (10, 11, 12)
 
 
 def test_a_round_of_a_finished_request_does_not_count(tmp_path: Path) -> None:
