@@ -32,7 +32,7 @@ def noise_share(noise: Noise, alpha: float) -> float:
 
 
 def explained_by_rounding(changed: int, windows: int, share: float, alpha: float) -> bool:
-    """Whether rounding, which changes a window with probability `share`, changes as many with a chance above `alpha`."""
+    """Whether rounding that changes a window with probability `share` explains as many changes, at `alpha`."""
     return changed == 0 or float(scipy.stats.binom.sf(changed - 1, windows, share)) > alpha
 
 

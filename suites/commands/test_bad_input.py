@@ -47,10 +47,10 @@ class _Stderr(io.StringIO):
 
 
 @pytest.fixture(scope="module")
-def result(_recorded_folder: Path) -> str:
+def result(recorded_folder: Path) -> str:
     """What measuring the recorded pair prints."""
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        assert main(["measure", str(_recorded_folder / "random.pair.toml"), "--json"]) == 0
+        assert main(["measure", str(recorded_folder / "random.pair.toml"), "--json"]) == 0
     return out.getvalue()
 
 

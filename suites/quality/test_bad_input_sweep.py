@@ -105,10 +105,10 @@ def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def whole(_recorded_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(recorded_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a recorded pair and of what measuring it printed, to be copied and not touched."""
     folder = tmp_path_factory.mktemp("whole") / "pair"
-    shutil.copytree(_recorded_folder, folder)
+    shutil.copytree(recorded_folder, folder)
     with contextlib.redirect_stdout(io.StringIO()) as out:
         assert main(["measure", str(folder / PAIR), "--json"]) == 0
     for name in (RESULT, "whole.json"):

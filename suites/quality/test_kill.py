@@ -67,17 +67,17 @@ def _ask_for(folder: Path, length: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def server(_recorded_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(recorded_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("to-load") / "pair"
-    shutil.copytree(_recorded_folder, folder)
+    shutil.copytree(recorded_folder, folder)
     with forking(*_record(folder, "to load everything")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def undisturbed(server: Server, _recorded_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> _Undisturbed:
+def undisturbed(server: Server, recorded_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> _Undisturbed:
     folder = tmp_path_factory.mktemp("undisturbed") / "pair"
-    shutil.copytree(_recorded_folder, folder)
+    shutil.copytree(recorded_folder, folder)
     seconds, writing = [], []
     totals, tensors = {}, {}
     for length in LENGTHS:
