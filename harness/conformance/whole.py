@@ -14,11 +14,10 @@ from harness.commands.prepare import prepare
 from harness.conformance.asked import NUM_LAYERS, AskedIds
 from harness.conformance.states import asked_tokens, boundary_states, matching_boundary
 from harness.conformance.targets import write_target
-from harness.engines.reference.loaded import limits_of
 from harness.engines.sglang.arguments import server_arguments
 from harness.engines.sglang.engine import decode, running_engine
-from harness.engines.sglang.launch import Patience
 from harness.engines.sglang.rounds import read_state_files
+from harness.engines.shared.process import Patience
 from harness.errors import EngineError, HarnessError, one_line
 from harness.facts.reading.setters import CaptureOutcome
 from harness.models.draft_contract import expected_tensors
@@ -66,7 +65,7 @@ def _received(file: Path) -> tuple[int | None, ...]:
     arguments = server_arguments(pair, running=1, tokens=1024)
     with running_engine(pair, arguments, _PATIENCE) as engine:
         with engine.writing_states():
-            decode(engine, prompts, limits_of(pair))
+            decode(engine, prompts, pair.limits)
         calls = read_state_files(engine.watch)
         if not calls or calls[0][0] != "EXTEND":
             raise EngineError(

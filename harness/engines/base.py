@@ -44,15 +44,18 @@ class Progress:
 class Engine(Protocol):
     """Turns a pair and its prompts into records."""
 
-    def run(self, pair: Pair, prompts: Sequence[Prompt], texts: Continuations | None, progress: Progress) -> Run:
+    def run(
+        self, pair: Pair, prompts: Sequence[Prompt], continuations: Continuations | None, progress: Progress
+    ) -> Run:
         """Run the pair.
 
         Args:
             pair: The pair, with the engine settings to use.
             prompts: The prompts.
-            texts: The golden continuations, `None` where there is no golden. An engine that replays measures on them,
-                one that decodes also tells whether the target agrees with them and with what was put out.
-            progress: Where to tell how far it is.
+            continuations: The reference continuations by prompt id, `None` if there is no golden. An engine that
+                replays measures on them; one that decodes also reports whether the target agrees with them and with
+                its own output.
+            progress: Receives how far it is.
         """
         ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from harness.counts.rounds import Limits
 from harness.errors import InputError, quote
 from harness.facts.conventions import Reading, find_convention, read_ids
 from harness.files import is_file, is_folder
@@ -59,6 +60,8 @@ class Pair:
         draft: The draft's description.
         wiring: The boundaries by training and by serving.
         prompts_file: The prompts file.
+        engine_info: What a server said about itself when the pair was prepared for it, so that it is asked once; only
+            its engine reads it.
     """
 
     file: Path
@@ -67,6 +70,7 @@ class Pair:
     draft: DraftSpec
     wiring: Wiring
     prompts_file: Path
+    engine_info: object | None = None
 
     @property
     def name(self) -> str:
@@ -77,6 +81,12 @@ class Pair:
     def boundaries(self) -> tuple[int, ...]:
         """The boundaries captured, in the order in which they are concatenated."""
         return self.wiring.served.boundaries
+
+    @property
+    def limits(self) -> Limits:
+        """What ends the pair's continuations."""
+        decode = self.settings.decode
+        return Limits(decode.max_new_tokens, decode.num_steps, self.target.eos_ids)
 
     def with_steps(self, num_steps: int) -> Pair:
         """Return the pair with another chain length."""

@@ -15,10 +15,11 @@ from transformers.cache_utils import DynamicCache
 
 from harness.commands.prepare import prepare
 from harness.counts.run import PromptRecord
-from harness.engines.base import Progress
 from harness.engines.reference.batched import batched
 from harness.engines.reference.draft_cache import DraftCache
+from harness.engines.reference.greedy import greedy_continuations
 from harness.engines.reference.loaded import LoadedPair, load
+from harness.engines.reference.replay import replay
 from harness.engines.reference.sequential import sequential
 from harness.pair.pair import load_prompts
 from harness.pair.prompts import Prompt
@@ -52,50 +53,50 @@ def test_replay_against_sequential_decoding(loaded: LoadedPair, benchmark: Any) 
     """
     every = load_prompts(loaded.pair)
     prompts = [prompt for prompt in every if len(prompt.ids) <= SHORT]
-    texts = loaded.texts(prompts, Progress())
-    arguments = (loaded.target, loaded.draft, loaded.pair.boundaries, prompts, loaded.limits)
+    texts = _texts(loaded, prompts)
 
     start = time.perf_counter()
-    decoded = sequential(*arguments)
+    decoded = sequential(loaded, prompts)
     one_by_one = time.perf_counter() - start
     start = time.perf_counter()
-    together = batched(*arguments)
+    together = batched(loaded, prompts)
     all_together = time.perf_counter() - start
-    replayed: list[PromptRecord] = benchmark.pedantic(
-        loaded.replay, args=(prompts, texts, Progress()), rounds=7, warmup_rounds=1
-    )
-    replay = benchmark.stats.stats.median
-    benchmark.extra_info["sequential / replay"] = round(one_by_one / replay, 1)
-    benchmark.extra_info["batched sequential / replay"] = round(all_together / replay, 1)
+    replayed: list[PromptRecord] = benchmark.pedantic(replay, args=(loaded, prompts, texts), rounds=7, warmup_rounds=1)
+    replayed_in = benchmark.stats.stats.median
+    benchmark.extra_info["sequential / replay"] = round(one_by_one / replayed_in, 1)
+    benchmark.extra_info["batched sequential / replay"] = round(all_together / replayed_in, 1)
     of_all = _ratio_of_all(loaded, every)
     benchmark.extra_info["sequential / replay, prompts of any length"] = round(of_all, 1)
     print(  # noqa: T201
-        f"\nsequential / replay: {one_by_one / replay:.1f} ({of_all:.1f} on prompts of any length), "
-        f"batched / replay: {all_together / replay:.1f}"
+        f"\nsequential / replay: {one_by_one / replayed_in:.1f} ({of_all:.1f} on prompts of any length), "
+        f"batched / replay: {all_together / replayed_in:.1f}"
     )
     histograms = [[record.histogram for record in records] for records in (decoded, together, replayed)]
     assert histograms[0] == histograms[1] == histograms[2]
-    assert one_by_one / replay >= 7
+    assert one_by_one / replayed_in >= 7
 
 
 def _ratio_of_all(loaded: LoadedPair, prompts: list[Prompt]) -> float:
-    texts = loaded.texts(prompts, Progress())
+    texts = _texts(loaded, prompts)
     start = time.perf_counter()
-    sequential(loaded.target, loaded.draft, loaded.pair.boundaries, prompts, loaded.limits)
+    sequential(loaded, prompts)
     one_by_one = time.perf_counter() - start
-    return one_by_one / _seconds(lambda: loaded.replay(prompts, texts, Progress()), 3)
+    return one_by_one / _seconds(lambda: replay(loaded, prompts, texts), 3)
+
+
+def _texts(loaded: LoadedPair, prompts: list[Prompt]) -> list[tuple[int, ...]]:
+    return greedy_continuations(loaded.target, [prompt.ids for prompt in prompts], loaded.limits)
 
 
 def test_a_sequential_round_is_no_straw_man(loaded: LoadedPair) -> None:
     """A round costs at most 1.5 times what it must: one cached target forward over k+1 tokens and k draft steps."""
     prompts = load_prompts(loaded.pair, "12")
-    arguments = (loaded.target, loaded.draft, loaded.pair.boundaries, prompts, loaded.limits)
     k = loaded.limits.num_steps
-    sequential(*arguments)
+    sequential(loaded, prompts)
     ratios = []
     for _ in range(5):
         start = time.perf_counter()
-        records = sequential(*arguments)
+        records = sequential(loaded, prompts)
         rounds = sum(len(record.rounds or ()) + (record.eos_round is not None) for record in records)
         a_round = (time.perf_counter() - start) / rounds
         ratios.append(a_round / _bare_round(loaded, prompts[0].ids, k))

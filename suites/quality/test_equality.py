@@ -10,9 +10,9 @@ import transformers
 
 from harness.commands.prepare import prepare
 from harness.counts.rounds import Limits
-from harness.engines.base import Progress
 from harness.engines.reference.batched import batched
 from harness.engines.reference.loaded import LoadedPair, load
+from harness.engines.reference.replay import replay
 from harness.engines.reference.sequential import sequential
 from harness.engines.reference.threads import suitable_threads
 from harness.golden.store import find_golden, load_golden
@@ -43,13 +43,8 @@ def case(request: pytest.FixtureRequest) -> _Case:
 
 def _rewired(case: _Case, wiring: tuple[int, ...], k: int, new_tokens: int) -> LoadedPair:
     """Return the case's models with other boundaries, chain length and token limit."""
-    pair = case.loaded.pair.with_steps(k)
-    reading = replace(pair.wiring.served, boundaries=wiring)
-    loaded = LoadedPair(
-        replace(pair, wiring=replace(pair.wiring, served=reading)), case.loaded.target, case.loaded.draft
-    )
-    loaded.limits = Limits(new_tokens, k, pair.target.eos_ids)
-    return loaded
+    limits = Limits(new_tokens, k, case.loaded.pair.target.eos_ids)
+    return replace(case.loaded, boundaries=wiring, limits=limits)
 
 
 # The pair's own chain length to the end of every text; the others over half of it, which is half the time.
@@ -64,12 +59,11 @@ def test_replay_equals_sequential_decoding(case: _Case, wiring: str, k: int) -> 
     boundaries = right if wiring == "right" else next(other for other in WIRINGS if other != right)
     most = case.loaded.limits.max_new_tokens
     loaded = _rewired(case, boundaries, k, most if k == WHOLE else most // 2)
-    arguments = (loaded.target, loaded.draft, boundaries, case.prompts)
     with suitable_threads(loaded.pair):
         texts = [loaded.limits.cut(text) for text in case.texts]
-        replayed = loaded.replay(case.prompts, texts, Progress())
-        together = batched(*arguments, loaded.limits)
-        alone = sequential(*arguments, replace(loaded.limits, max_new_tokens=16))
+        replayed = replay(loaded, case.prompts, texts)
+        together = batched(loaded, case.prompts)
+        alone = sequential(replace(loaded, limits=replace(loaded.limits, max_new_tokens=16)), case.prompts)
     for one, other, first in zip(replayed, together, alone, strict=True):
         assert one.rounds == other.rounds, one.id
         assert one.eos_round == other.eos_round, one.id

@@ -23,9 +23,9 @@ from harness.detectors import Context, run_detectors
 from harness.detectors.acceptance import judge_counts
 from harness.detectors.base import QUESTIONS, State
 from harness.detectors.gate import verdict
-from harness.engines.reference.engine import as_run
-from harness.engines.reference.loaded import LoadedPair, load
+from harness.engines.reference.loaded import load
 from harness.engines.reference.replay import replay
+from harness.engines.shared.decoded import as_run
 from harness.golden.store import find_golden, load_golden
 from harness.pair.pair import load_prompts
 from suites.support.builtin_pairs import replay_golden
@@ -161,18 +161,10 @@ class _Arms:
                 draft = load(prepare(name)).draft
                 for parameter in draft.parameters():
                     parameter.copy_(rounded(parameter))
-            disturbed = LoadedPair(loaded.pair, loaded.target, draft)
+            disturbed = replace(loaded, draft=draft)
             prompts = load_prompts(loaded.pair)
             texts = [tuple(self.golden.tensors[prompt.id].continuation.tolist()) for prompt in prompts]
-            records = replay(
-                disturbed.target,
-                disturbed.draft,
-                loaded.pair.boundaries,
-                prompts,
-                texts,
-                disturbed.limits,
-                state_filter=rounded,
-            )
+            records = replay(disturbed, prompts, texts, state_filter=rounded)
             yield replace(as_run(loaded.pair, records, "reference:replay", 0.0), dtype="bfloat16")
 
 

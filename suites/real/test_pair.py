@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness.commands.prepare import prepare
@@ -19,8 +21,8 @@ def test_replay_is_the_sequential_decoder(shift: int) -> None:
     loaded = load(prepare("smollm2", dtype="float64"))
     prompts = load_prompts(loaded.pair, "2")
     boundaries = tuple(boundary + shift for boundary in loaded.pair.boundaries)
-    decoded = sequential(loaded.target, loaded.draft, boundaries, prompts, loaded.limits)
-    texts = [record.continuation for record in decoded]
-    replayed = replay(loaded.target, loaded.draft, boundaries, prompts, texts, loaded.limits)
+    rewired = replace(loaded, boundaries=boundaries)
+    decoded = sequential(rewired, prompts)
+    replayed = replay(rewired, prompts, [record.continuation for record in decoded])
     assert [record.rounds for record in decoded] == [record.rounds for record in replayed]
     assert all(record.rounds for record in decoded)

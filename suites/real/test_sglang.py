@@ -7,7 +7,6 @@ import importlib.util
 import pytest
 
 from harness.counts.acceptance import counts_of, measure_acceptance
-from harness.engines.reference.loaded import limits_of
 from harness.engines.sglang.engine import decode
 from suites.sglang.serving import greedy, reference, serving, shorter
 from suites.support.prompts import shortest
@@ -30,7 +29,7 @@ def test_rounds_equal_the_reference() -> None:
     pair = shorter("smollm2", TOKENS)
     prompts = shortest(pair, PROMPTS)
     with serving(pair) as engine:
-        records = decode(engine, prompts, limits_of(pair))
+        records = decode(engine, prompts, pair.limits)
     texts = greedy(pair, prompts)
     for ours, theirs in zip(records, reference(pair, prompts), strict=True):
         assert ours.rounds, ours.id

@@ -13,7 +13,7 @@ from fixtures.smollm2.draft import DraftSettings, Sample, Trained, build, collec
 from fixtures.smollm2.texts import Written, usable, write_texts
 from fixtures.training.checkpoint import draft_config, save_draft, write_config
 from harness.counts.rounds import Limits
-from harness.engines.reference.greedy import greedy_texts
+from harness.engines.reference.greedy import greedy_continuations
 from harness.errors import InputError
 from harness.models.draft import Eagle3Draft
 from harness.models.draft_weights import load_draft
@@ -122,7 +122,7 @@ def test_fc_takes_the_scales_over(
 
 def test_the_texts_are_those_of_the_reference_engine(target: Target, written: list[Written]) -> None:
     limits = Limits(24, 3, target.spec.eos_ids)
-    texts = greedy_texts(target, [one.prompt for one in written], limits, lambda _: None)
+    texts = greedy_continuations(target, [one.prompt for one in written], limits, lambda _: None)
     assert [one.text for one in written] == texts
 
 

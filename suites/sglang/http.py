@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from harness.engines.reference.loaded import limits_of
 from harness.engines.sglang.arguments import server_arguments
-from harness.engines.sglang.engine import WAVE, cache_tokens
+from harness.engines.sglang.engine import cache_tokens
+from harness.engines.shared.sglang_target import WAVE
 from harness.pair.pair import Pair
 from suites.sglang.serving import PATIENCE
 
@@ -66,7 +66,7 @@ def http_server(pair: Pair, folder: Path, **changes: Any) -> Iterator[Served]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    arguments = server_arguments(pair, running=WAVE, tokens=cache_tokens([], limits_of(pair)))
+    arguments = server_arguments(pair, running=WAVE, tokens=cache_tokens([], pair.limits))
     # A server without requests would take a core of its own.
     arguments |= {"host": "127.0.0.1", "port": port, "sleep_on_idle": True, "skip_server_warmup": True} | changes
     log = folder / "server.log"

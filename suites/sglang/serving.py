@@ -13,12 +13,13 @@ import pytest
 from harness.commands.prepare import prepare
 from harness.counts.run import PromptRecord
 from harness.engines.base import Continuations, Progress
-from harness.engines.reference.loaded import limits_of
 from harness.engines.registry import find_engine
 from harness.engines.sglang.arguments import server_arguments
-from harness.engines.sglang.engine import WAVE, cache_tokens, running_engine
-from harness.engines.sglang.launch import Patience, RunningEngine
+from harness.engines.sglang.engine import cache_tokens, running_engine
+from harness.engines.sglang.launch import RunningEngine
 from harness.engines.sglang.rounds import read_capture
+from harness.engines.shared.process import Patience
+from harness.engines.shared.sglang_target import WAVE
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
 from suites.support.builtin_pairs import copy_pair
@@ -43,7 +44,7 @@ def rewired(folder: Path, ids: list[int], tokens: int) -> Pair:
 def serving(pair: Pair, arguments: dict[str, Any] | None = None, **changes: Any) -> Iterator[RunningEngine]:
     """Start an engine for a pair, with changed arguments where some are given."""
     if arguments is None:
-        arguments = server_arguments(pair, running=WAVE, tokens=cache_tokens([], limits_of(pair)))
+        arguments = server_arguments(pair, running=WAVE, tokens=cache_tokens([], pair.limits))
     with running_engine(pair, arguments | changes, PATIENCE) as engine:
         yield engine
 

@@ -18,10 +18,11 @@ from harness.commands.prepare import prepare
 from harness.commands.trace import trace_run, trace_static
 from harness.counts.run import PromptRecord
 from harness.engines.base import Continuations, Progress
-from harness.engines.reference.loaded import limits_of, load
-from harness.engines.sglang.engine import decode, judge
+from harness.engines.reference.loaded import load
+from harness.engines.sglang.engine import decode
 from harness.engines.sglang.launch import RunningEngine
 from harness.engines.sglang.rounds import read_capture, read_state_files
+from harness.engines.shared.sglang_target import judge_by_sglang
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
 from suites.sglang.serving import greedy, lending, reference, rewired, serving
@@ -55,7 +56,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     pair = rewired(tmp_path_factory.mktemp(request.param), ids, tokens)
     prompts = shortest(pair, PROMPTS)
     with serving(pair, enable_return_hidden_states=True) as engine:
-        yield _Served(pair, prompts, engine, decode(engine, prompts, limits_of(pair)), boundaries)
+        yield _Served(pair, prompts, engine, decode(engine, prompts, pair.limits), boundaries)
 
 
 @pytest.fixture(scope="module")
@@ -94,12 +95,12 @@ def test_output_is_what_transformers_decodes(served: _Served, texts: Continuatio
 
 
 def test_its_own_target_agrees(served: _Served, texts: Continuations) -> None:
-    judged = judge(served.engine, served.prompts, served.records, texts, limits_of(served.pair), Progress())
+    judged = judge_by_sglang(served.engine, served.prompts, served.records, texts, served.pair.limits.cut, Progress())
     for record in judged:
         assert record.own is not None
         assert record.target is not None
         assert len(record.own.agrees) == len(record.continuation)
-        assert len(record.target.agrees) == limits_of(served.pair).text_length
+        assert len(record.target.agrees) == served.pair.limits.text_length
         assert record.own.agrees.all(), record.id
         assert record.target.agrees.all(), record.id
         assert record.deterministic is None
@@ -110,9 +111,9 @@ def test_its_target_disagrees_with_another_text(served: _Served, texts: Continua
     prompts, records = served.prompts[:1], served.records[:1]
     wrong = list(texts[prompts[0].id])
     wrong[3] = (wrong[3] + 1) % served.pair.target.vocab_size
-    limits = limits_of(served.pair)
+    limits = served.pair.limits
     output = replace(records[0], continuation=tuple(wrong[: len(records[0].continuation)]))
-    (judged,) = judge(served.engine, prompts, [output], texts, limits, Progress())
+    (judged,) = judge_by_sglang(served.engine, prompts, [output], texts, limits.cut, Progress())
     assert judged.own is not None
     assert judged.target is not None
     assert not judged.own.agrees[3]
@@ -127,7 +128,7 @@ def test_fc_receives_the_boundaries(served: _Served) -> None:
     prompt = served.prompts[0]
     served.engine.flush_cache()
     with served.engine.writing_states():
-        (record,) = decode(served.engine, [prompt], replace(limits_of(served.pair), max_new_tokens=10))
+        (record,) = decode(served.engine, [prompt], replace(served.pair.limits, max_new_tokens=10))
     target = load(served.pair).target
     with target.capture(served.boundaries) as capture, torch.inference_mode():
         target.forward(torch.tensor([[*prompt.ids, *record.continuation]]))
@@ -149,7 +150,7 @@ def test_fc_receives_the_boundaries(served: _Served) -> None:
 def test_one_at_a_time_and_a_known_prefix_change_nothing(served: _Served) -> None:
     """Alone instead of in a batch of eight; its prompt computed anew, and then found in the radix cache."""
     prompt, record = served.prompts[1], served.records[1]
-    limits = replace(limits_of(served.pair), max_new_tokens=12)
+    limits = replace(served.pair.limits, max_new_tokens=12)
     rounds = next(
         count for count in range(1, 99) if 1 + sum(accepted + 1 for accepted in (record.rounds or ())[:count]) >= 12
     )

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from harness.engines.base import Progress
-from harness.engines.reference.loaded import limits_of
 from harness.engines.sglang.arguments import server_arguments
 from harness.engines.sglang.engine import SglangEngine, decode, running_engine
-from harness.engines.sglang.launch import Patience
+from harness.engines.shared.process import Patience
 from harness.errors import EngineError, InputError
 from suites.sglang.serving import processes, rewired, serving, shorter
 from suites.support.prompts import shortest
@@ -57,7 +56,7 @@ def test_the_scheduler_is_killed_during_a_run() -> None:
         killer = threading.Thread(target=kill)
         killer.start()
         with pytest.raises(EngineError, match="SGLang died") as caught:
-            decode(engine, prompts, limits_of(pair))
+            decode(engine, prompts, pair.limits)
     killer.join()
     assert time.monotonic() - killed[0] < 30
     assert _gone(engine.pid)

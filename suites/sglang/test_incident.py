@@ -8,7 +8,6 @@ import pytest
 
 from harness.commands.prepare import prepare
 from harness.engines.base import Progress
-from harness.engines.reference.loaded import limits_of
 from harness.engines.registry import find_engine
 from harness.engines.sglang.engine import SglangEngine, decode
 from harness.engines.sglang.rounds import read_capture
@@ -44,7 +43,7 @@ def test_the_ids_of_the_repair_capture_what_they_say(tmp_path: Path) -> None:
     prompts = load_prompts(pair)
     with serving(pair) as engine:
         capture = read_capture(engine.watch)
-        records = decode(engine, prompts, limits_of(pair))
+        records = decode(engine, prompts, pair.limits)
     assert (capture.ids, capture.layers) == ((2, 4, 7), (2, 4, 7))
     expected = find_engine("reference:sequential").run(pair, prompts, None, Progress()).records
     assert [record.rounds for record in records] == [record.rounds for record in expected]

@@ -8,7 +8,6 @@ import pytest
 
 from harness.commands.prepare import prepare
 from harness.engines.base import Progress
-from harness.engines.reference.loaded import limits_of
 from harness.engines.registry import find_engine
 from harness.engines.sglang.engine import decode
 from harness.engines.sglang.rounds import read_capture
@@ -26,7 +25,7 @@ def test_the_latent_draft_class_of_kimi(tmp_path: Path) -> None:
     prompts = load_prompts(pair)
     with serving(pair) as engine:
         capture = read_capture(engine.watch)
-        records = decode(engine, prompts, limits_of(pair))
+        records = decode(engine, prompts, pair.limits)
     assert capture.layers == (2, 4, 7)
     plain = load_pair(kimi_pair(tmp_path / "plain", IDS))
     texts = greedy(plain, load_prompts(plain))

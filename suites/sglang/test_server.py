@@ -17,7 +17,6 @@ from harness.cli.app import main
 from harness.commands.prepare import prepare
 from harness.counts.run import PromptRecord
 from harness.engines.base import Progress
-from harness.engines.reference.loaded import limits_of
 from harness.engines.registry import find_engine
 from harness.engines.server.client import Client
 from harness.engines.server.decoding import Known, Measured, decode
@@ -67,7 +66,7 @@ def _decode(serving: _Serving, pair: Pair) -> list[Measured]:
         assert isinstance(info, SglangInfo)
 
         async def one(prompt: Prompt) -> Measured:
-            return await decode(client, info, prompt, limits_of(pair), pair.target.vocab_size)
+            return await decode(client, info, prompt, pair.limits, pair.target.vocab_size)
 
         return client.each(one, serving.prompts)
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from harness.engines.reference.loaded import limits_of
 from harness.engines.sglang.arguments import plain_arguments, server_arguments
 from harness.engines.sglang.engine import decode
 from harness.engines.sglang.launch import RunningEngine
@@ -44,7 +43,7 @@ def test_chunked_prefill_and_pages_change_nothing() -> None:
     pair = shorter("tiny", TOKENS)
     prompts = [prompt for prompt in shortest(pair, 40) if len(prompt.ids) > 50][:2]
     with serving(pair, chunked_prefill_size=32, page_size=16) as engine:
-        records = decode(engine, prompts, limits_of(pair))
+        records = decode(engine, prompts, pair.limits)
         log = engine.log.read_text()
     assert log.count("Prefill batch") > 2, "the prompts were not cut into chunks"
     for ours, theirs in zip(records, reference(pair, prompts), strict=True):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness.commands.prepare import prepare
 from harness.counts.run import Run
-from harness.engines.reference.engine import as_run
 from harness.engines.reference.loaded import load
 from harness.engines.reference.replay import replay
 from harness.engines.reference.threads import suitable_threads
+from harness.engines.shared.decoded import as_run
 from harness.golden.store import find_golden, load_golden
 from harness.pair.pair import load_prompts
 
@@ -67,6 +68,6 @@ def replay_golden(name: str, boundaries: tuple[int, ...] | None = None, *, dtype
     texts = [tuple(int(token) for token in golden.tensors[prompt.id].continuation) for prompt in prompts]
     with suitable_threads(pair):
         loaded = load(pair)
-        wires = pair.boundaries if boundaries is None else boundaries
-        records = replay(loaded.target, loaded.draft, wires, prompts, texts, loaded.limits)
+        rewired = loaded if boundaries is None else replace(loaded, boundaries=boundaries)
+        records = replay(rewired, prompts, texts)
     return as_run(pair, records, "reference:replay", 0.0)

@@ -7,39 +7,33 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from harness.counts.rounds import Limits, RoundCounter
+from harness.counts.rounds import RoundCounter
 from harness.counts.run import PromptRecord
 from harness.engines.reference.batches import batches, pad
 from harness.engines.reference.draft_cache import DraftCache
+from harness.engines.reference.loaded import LoadedModels
 from harness.engines.reference.ragged_cache import RaggedCache
-from harness.engines.reference.sequential import Decoded, decode_one, to_record
+from harness.engines.reference.sequential import decode_one
+from harness.engines.shared.decoded import Decoded, to_record
 from harness.models.draft import Eagle3Draft
-from harness.models.target import Target
 from harness.pair.prompts import Prompt
 
 __all__ = ["batched", "decode_batch"]
 
 
 def batched(
-    target: Target,
-    draft: Eagle3Draft,
-    boundaries: tuple[int, ...],
-    prompts: Sequence[Prompt],
-    limits: Limits,
-    advance: Callable[[int], None] = lambda _: None,
+    loaded: LoadedModels, prompts: Sequence[Prompt], advance: Callable[[int], None] = lambda _count: None
 ) -> list[PromptRecord]:
     """Decode prompts speculatively in batches; arguments and result as `sequential`'s.
 
     A target with windowed attention is decoded one prompt at a time.
     """
+    target, limits = loaded.target, loaded.limits
     records: list[PromptRecord | None] = [None] * len(prompts)
     lengths = [len(prompt.ids) + limits.text_length for prompt in prompts]
     for rows in batches(lengths, (limits.num_steps + 1) * target.spec.vocab_size):
         ids = [prompts[row].ids for row in rows]
-        if target.full_attention:
-            decoded = decode_batch(target, draft, boundaries, ids, limits)
-        else:
-            decoded = [decode_one(target, draft, boundaries, prompt, limits) for prompt in ids]
+        decoded = decode_batch(loaded, ids) if target.full_attention else [decode_one(loaded, one) for one in ids]
         for row, result in zip(rows, decoded, strict=True):
             records[row] = to_record(prompts[row], result)
         advance(len(rows))
@@ -47,14 +41,9 @@ def batched(
 
 
 @torch.inference_mode()
-def decode_batch(
-    target: Target,
-    draft: Eagle3Draft,
-    boundaries: tuple[int, ...],
-    prompts: Sequence[Sequence[int]],
-    limits: Limits,
-) -> list[Decoded]:
-    """Decode a batch of prompts speculatively; a row that has finished idles at its last position."""
+def decode_batch(loaded: LoadedModels, prompts: Sequence[Sequence[int]]) -> list[Decoded]:
+    """Decode a batch of prompts, given as token ids; a row that has finished idles at its last position."""
+    target, draft, limits = loaded.target, loaded.draft, loaded.limits
     steps, device = limits.num_steps, target.device
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
     ids = pad(prompts, device)
@@ -62,7 +51,7 @@ def decode_batch(
     cache = RaggedCache(target.spec.num_layers, len(prompts), capacity)
     draft_cache = DraftCache(draft, len(prompts), capacity)
     positions = torch.arange(ids.shape[1], device=device).expand_as(ids)
-    with target.capture(boundaries) as capture:
+    with target.capture(loaded.boundaries) as capture:
         mask = cache.at(positions, target.dtype)
         keep = ids.shape[1] - int(lengths.min()) + 1
         predicted = target.forward(ids, cache=cache, mask=mask, positions=positions, keep=keep).argmax(-1)

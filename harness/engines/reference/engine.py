@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable, Sequence
 
 import torch
-import transformers
 
 from harness.counts.run import PromptRecord, Run
 from harness.engines.base import Continuations, Probe, Progress, Recording, view_of
+from harness.engines.reference.agreement import ReferenceTarget
 from harness.engines.reference.batched import batched
 from harness.engines.reference.draft_cache import DraftCache
-from harness.engines.reference.loaded import load
+from harness.engines.reference.greedy import greedy_continuations
+from harness.engines.reference.loaded import LoadedPair, load
 from harness.engines.reference.noise import jittered, measure_noise
-from harness.engines.reference.replay import DraftInput
+from harness.engines.reference.replay import DraftInput, replay, replay_all
 from harness.engines.reference.sequential import propose, sequential
 from harness.engines.reference.threads import suitable_threads
+from harness.engines.shared.decoded import as_run
+from harness.engines.shared.judging import judge_output
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
 
-__all__ = ["ReferenceEngine", "as_run", "shifted"]
+__all__ = ["ReferenceEngine", "shifted"]
 
 
 class ReferenceEngine:
@@ -34,11 +36,13 @@ class ReferenceEngine:
     def __init__(self, mode: str) -> None:
         self.mode = mode
 
-    def run(self, pair: Pair, prompts: Sequence[Prompt], texts: Continuations | None, progress: Progress) -> Run:
+    def run(
+        self, pair: Pair, prompts: Sequence[Prompt], continuations: Continuations | None, progress: Progress
+    ) -> Run:
         """Run the pair; see `harness.engines.base.Engine`."""
         start = time.perf_counter()
         with suitable_threads(pair):
-            records = self._records(pair, prompts, texts, progress)
+            records = self._records(pair, prompts, continuations, progress)
         return as_run(pair, records, f"reference:{self.mode}", time.perf_counter() - start)
 
     def record(
@@ -52,16 +56,19 @@ class ReferenceEngine:
         start = time.perf_counter()
         with suitable_threads(pair):
             loaded = load(pair)
-            texts = loaded.texts(prompts, progress)
-            wires = shifted(pair)
-            # One run of the target for all that only reads its states otherwise.
-            wirings = [DraftInput(pair.boundaries), *jittered(pair.boundaries), DraftInput(wires)]
-            records, *jitters, moved = loaded.replay_all(wirings, prompts, texts, progress)
+            continuations = _decode_greedily(loaded, prompts, progress)
+            moved_boundaries = shifted(pair)
+            # One run of the target for all arms that only read its states differently.
+            inputs = [DraftInput(pair.boundaries), *jittered(pair.boundaries), DraftInput(moved_boundaries)]
+            progress.begin(f"replay on {len(inputs)} inputs", len(prompts))
+            records, *jitters, moved = replay_all(loaded, inputs, prompts, continuations, advance=progress.advance)
             require_worthy(records)
-            noise = measure_noise(loaded, prompts, texts, records, jitters, progress)
+            noise = measure_noise(loaded, prompts, continuations, records, jitters, progress)
         seconds = time.perf_counter() - start
         name = f"reference:{self.mode}"
-        return Recording(as_run(pair, records, name, seconds), noise, as_run(pair, moved, name, seconds), wires)
+        return Recording(
+            as_run(pair, records, name, seconds), noise, as_run(pair, moved, name, seconds), moved_boundaries
+        )
 
     @torch.inference_mode()
     def probe(self, pair: Pair, prompt: Prompt) -> Probe:
@@ -82,21 +89,26 @@ class ReferenceEngine:
         return Probe(slots, view_of(states), view_of(fused), tuple(chain[0].tolist()))
 
     def _records(
-        self, pair: Pair, prompts: Sequence[Prompt], texts: Continuations | None, progress: Progress
+        self, pair: Pair, prompts: Sequence[Prompt], references: Continuations | None, progress: Progress
     ) -> list[PromptRecord]:
         loaded = load(pair)
+        known = None if references is None else [loaded.limits.cut(references[prompt.id]) for prompt in prompts]
         if self.mode == "replay":
-            if texts is None:
-                known = loaded.texts(prompts, progress)
-            else:
-                known = [loaded.limits.cut(texts[prompt.id]) for prompt in prompts]
-            return loaded.replay(prompts, known, progress)
+            if known is None:
+                known = _decode_greedily(loaded, prompts, progress)
+            progress.begin("replay", len(prompts))
+            return replay(loaded, prompts, known, advance=progress.advance)
         decode = sequential if self.mode == "sequential" else batched
         progress.begin("speculative decoding", len(prompts))
-        records = decode(loaded.target, loaded.draft, pair.boundaries, prompts, loaded.limits, advance=progress.advance)
-        if texts is None:
-            return records
-        return loaded.judge_output(records, prompts, [loaded.limits.cut(texts[prompt.id]) for prompt in prompts])
+        records = decode(loaded, prompts, advance=progress.advance)
+        return records if known is None else judge_output(ReferenceTarget(loaded.target), prompts, records, known)
+
+
+def _decode_greedily(loaded: LoadedPair, prompts: Sequence[Prompt], progress: Progress) -> list[tuple[int, ...]]:
+    """Decode the prompts without speculation: the continuations that replay measures on."""
+    progress.begin("greedy decoding", len(prompts))
+    ids = [prompt.ids for prompt in prompts]
+    return greedy_continuations(loaded.target, ids, loaded.limits, progress.advance)
 
 
 def shifted(pair: Pair) -> tuple[int, ...]:
@@ -105,20 +117,3 @@ def shifted(pair: Pair) -> tuple[int, ...]:
     moved = tuple(boundary + step for boundary in pair.boundaries)
     # With the embedding and the last both captured neither way is open to all: those at the end stay.
     return tuple(min(max(boundary, 0), pair.target.num_layers) for boundary in moved)
-
-
-def as_run(pair: Pair, records: Sequence[PromptRecord], engine: str, seconds: float) -> Run:
-    """Return records as a run of this machine."""
-    return Run(
-        engine=engine,
-        device=pair.settings.engine.device,
-        dtype=pair.settings.engine.dtype,
-        num_steps=pair.settings.decode.num_steps,
-        records=tuple(records),
-        versions={
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        },
-        seconds=seconds,
-    )

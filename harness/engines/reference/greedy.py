@@ -1,4 +1,4 @@
-"""Plain greedy decoding: the text that speculation must reproduce."""
+"""Plain greedy decoding: the continuation that speculation must reproduce."""
 
 from __future__ import annotations
 
@@ -12,34 +12,37 @@ from harness.engines.reference.batches import batches, pad
 from harness.engines.reference.ragged_cache import RaggedCache
 from harness.models.target import Target
 
-__all__ = ["greedy_texts"]
+__all__ = ["greedy_continuations"]
 
 
-def greedy_texts(
-    target: Target, prompts: Sequence[Sequence[int]], limits: Limits, advance: Callable[[int], None]
+def greedy_continuations(
+    target: Target,
+    prompts: Sequence[Sequence[int]],
+    limits: Limits,
+    advance: Callable[[int], None] = lambda _count: None,
 ) -> list[tuple[int, ...]]:
     """Decode each prompt greedily, in batches where the model's attention allows.
 
     Args:
         target: The target.
         prompts: Token ids.
-        limits: What ends a text; a text is `limits.text_length` tokens long unless EOS ends it.
+        limits: What ends a continuation; a continuation is `limits.text_length` tokens long unless EOS ends it.
         advance: Called with the number of prompts finished.
 
     Returns:
         The continuations, in the prompts' order.
     """
-    texts: list[tuple[int, ...]] = [()] * len(prompts)
+    continuations: list[tuple[int, ...]] = [()] * len(prompts)
     lengths = [len(prompt) + limits.text_length for prompt in prompts]
     for rows in batches(lengths, target.spec.vocab_size, None if target.full_attention else 1):
         batch = [prompts[row] for row in rows]
         decoded = (
             _decode_slots(target, batch, limits) if target.full_attention else [_decode_one(target, batch[0], limits)]
         )
-        for row, text in zip(rows, decoded, strict=True):
-            texts[row] = limits.cut(text)
+        for row, continuation in zip(rows, decoded, strict=True):
+            continuations[row] = limits.cut(continuation)
         advance(len(rows))
-    return texts
+    return continuations
 
 
 @torch.inference_mode()
@@ -48,33 +51,36 @@ def _decode_slots(target: Target, prompts: list[Sequence[int]], limits: Limits) 
     ids = pad(prompts, target.device)
     cache = RaggedCache(target.spec.num_layers, len(prompts), ids.shape[1] + limits.text_length)
     positions = torch.arange(ids.shape[1], device=target.device).expand_as(ids)
-    texts: list[list[int]] = [[] for _ in prompts]
+    continuations: list[list[int]] = [[] for _ in prompts]
     keep = ids.shape[1] - int(lengths.min()) + 1
     logits = target.forward(ids, cache=cache, mask=cache.at(positions, target.dtype), positions=positions, keep=keep)
     last = (lengths - 1 - (ids.shape[1] - keep))[:, None]
     tokens = torch.gather(logits.argmax(-1), 1, last)
     for _ in range(limits.text_length):
-        for text, token in zip(texts, tokens[:, 0].tolist(), strict=True):
-            text.append(token)
-        if all(len(limits.cut(text)) < len(text) or limits.ended(text) for text in texts):
+        for continuation, token in zip(continuations, tokens[:, 0].tolist(), strict=True):
+            continuation.append(token)
+        if all(
+            len(limits.cut(continuation)) < len(continuation) or limits.ended(continuation)
+            for continuation in continuations
+        ):
             break
-        if len(texts[0]) == limits.text_length:
+        if len(continuations[0]) == limits.text_length:
             break
-        at = (lengths + len(texts[0]) - 1)[:, None]
+        at = (lengths + len(continuations[0]) - 1)[:, None]
         logits = target.forward(tokens, cache=cache, mask=cache.at(at, target.dtype), positions=at)
         tokens = logits[:, -1].argmax(-1, keepdim=True)
-    return texts
+    return continuations
 
 
 @torch.inference_mode()
 def _decode_one(target: Target, prompt: Sequence[int], limits: Limits) -> list[int]:
     cache = DynamicCache(config=target.config)
     ids = pad([prompt], target.device)
-    text: list[int] = []
-    while len(text) < limits.text_length:
+    continuation: list[int] = []
+    while len(continuation) < limits.text_length:
         token = target.forward(ids, cache=cache, keep=1)[0, -1].argmax()
-        text.append(int(token))
-        if limits.ended(text):
+        continuation.append(int(token))
+        if limits.ended(continuation):
             break
         ids = token.reshape(1, 1)
-    return text
+    return continuation

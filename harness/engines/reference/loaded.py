@@ -1,93 +1,48 @@
-"""A pair's models in memory, and what is done with them."""
+"""A pair's models in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
 import torch
 
 from harness.counts.rounds import Limits
-from harness.counts.run import PromptRecord
-from harness.engines.base import Progress
-from harness.engines.reference.agreement import agreement
-from harness.engines.reference.greedy import greedy_texts
-from harness.engines.reference.replay import DraftInput, replay, replay_all
 from harness.errors import InputError
 from harness.models.draft import Eagle3Draft
 from harness.models.draft_weights import load_draft
 from harness.models.precision import DTYPES
 from harness.models.target import Target, load_target
 from harness.pair.pair import Pair
-from harness.pair.prompts import Prompt
 
-__all__ = ["LoadedPair", "limits_of", "load"]
-
-
-def limits_of(pair: Pair) -> Limits:
-    """Return what ends a pair's continuations."""
-    decode = pair.settings.decode
-    return Limits(decode.max_new_tokens, decode.num_steps, pair.target.eos_ids)
+__all__ = ["LoadedModels", "LoadedPair", "load"]
 
 
-class LoadedPair:
-    """A pair's models in memory.
+@dataclass(frozen=True)
+class LoadedModels:
+    """Models in memory with what every decoder of them needs to know.
 
-    Args:
-        pair: The pair.
-        target: Its target.
+    Attributes:
+        target: The target.
         draft: Its draft.
+        boundaries: The boundaries captured, in the order of concatenation.
+        limits: What ends a continuation, and the chain length.
     """
 
-    def __init__(self, pair: Pair, target: Target, draft: Eagle3Draft) -> None:
-        self.pair = pair
-        self.target = target
-        self.draft = draft
-        self.limits = limits_of(pair)
+    target: Target
+    draft: Eagle3Draft
+    boundaries: tuple[int, ...]
+    limits: Limits
 
-    def texts(self, prompts: Sequence[Prompt], progress: Progress) -> list[tuple[int, ...]]:
-        """Decode the prompts greedily, without speculation."""
-        progress.begin("greedy decoding", len(prompts))
-        return greedy_texts(self.target, [prompt.ids for prompt in prompts], self.limits, progress.advance)
 
-    def replay(
-        self, prompts: Sequence[Prompt], texts: Sequence[tuple[int, ...]], progress: Progress
-    ) -> list[PromptRecord]:
-        """Replay known texts."""
-        progress.begin("replay", len(prompts))
-        return replay(
-            self.target, self.draft, self.pair.boundaries, prompts, texts, self.limits, advance=progress.advance
-        )
+@dataclass(frozen=True)
+class LoadedPair(LoadedModels):
+    """A pair's models in memory.
 
-    def replay_all(
-        self,
-        wirings: Sequence[DraftInput],
-        prompts: Sequence[Prompt],
-        texts: Sequence[tuple[int, ...]],
-        progress: Progress,
-    ) -> list[list[PromptRecord]]:
-        """Replay known texts in several wirings, on one run of the target."""
-        progress.begin(f"replay in {len(wirings)} wirings", len(prompts))
-        return replay_all(self.target, self.draft, wirings, prompts, texts, self.limits, advance=progress.advance)
+    Attributes:
+        pair: The pair.
+    """
 
-    def judge_output(
-        self, records: Sequence[PromptRecord], prompts: Sequence[Prompt], texts: Sequence[tuple[int, ...]]
-    ) -> list[PromptRecord]:
-        """Add to decoders' records whether the target agrees with what they put out, and with the golden texts.
-
-        Where it would not have chosen a token that was put out, it decodes the prompt twice without speculation: a
-        target that does not agree with itself says nothing of speculation.
-        """
-        own = agreement(self.target, prompts, [record.continuation for record in records])
-        golden = agreement(self.target, prompts, texts)
-        judged = []
-        for prompt, record, ours, theirs in zip(prompts, records, own, golden, strict=True):
-            deterministic = None
-            if not ours.agrees.all():
-                arms = [greedy_texts(self.target, [prompt.ids], self.limits, lambda _: None) for _ in range(2)]
-                deterministic = arms[0] == arms[1]
-            judged.append(replace(record, own=ours, target=theirs, deterministic=deterministic))
-        return judged
+    pair: Pair
 
 
 def load(pair: Pair) -> LoadedPair:
@@ -118,7 +73,7 @@ def load(pair: Pair) -> LoadedPair:
         dtype=dtype,
         device=engine.device,
     )
-    return LoadedPair(pair, target, draft)
+    return LoadedPair(target, draft, pair.boundaries, pair.limits, pair)
 
 
 def _require_states(pair: Pair) -> None:

@@ -1,4 +1,4 @@
-"""How much rounding alone changes: the pair's golden texts replayed with disturbances of the size of rounding.
+"""How much rounding alone changes: the pair's golden continuations replayed with disturbances of the size of rounding.
 
 A golden must hold on another machine, where kernels sum in another order. The noise floor is measured with copies that
 stand for such machines: every prompt alone instead of in batches, and captured states jittered by some units in the
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -35,7 +36,7 @@ _LARGEST_COPY = 1_000_000_000
 def measure_noise(
     loaded: LoadedPair,
     prompts: Sequence[Prompt],
-    texts: Sequence[tuple[int, ...]],
+    continuations: Sequence[tuple[int, ...]],
     records: Sequence[PromptRecord],
     jitters: Sequence[Sequence[PromptRecord]],
     progress: Progress,
@@ -45,7 +46,7 @@ def measure_noise(
     Args:
         loaded: The pair.
         prompts: Its prompts.
-        texts: Their texts.
+        continuations: Their continuations.
         records: What replay makes of them.
         jitters: What it makes of them in the wirings of `jittered`.
         progress: Where to tell how far it is.
@@ -53,11 +54,11 @@ def measure_noise(
     dtype = loaded.pair.settings.engine.dtype
     bfloat16 = dtype in ("float32", "float64") and _size(loaded.target) <= _LARGEST_COPY
     progress.begin("measuring rounding noise", len(prompts) * (1 + bfloat16))
-    arms = [_rerun(loaded, prompts, texts, progress, max_rows=1), *jitters]
+    arms = [_rerun(loaded, prompts, continuations, progress, max_rows=1), *jitters]
     how = f"prompts one by one; states jittered by {_UNITS} units in the last place, {len(_SEEDS)} times"
     samples: dict[str, NoiseSample] = {dtype: _compare(records, arms, dtype, how)}
     if bfloat16:
-        arm = _rerun(_in_bfloat16(loaded), prompts, texts, progress)
+        arm = _rerun(_in_bfloat16(loaded), prompts, continuations, progress)
         samples["bfloat16"] = _compare(records, [arm], "bfloat16", "target and draft computed in bfloat16")
     return samples
 
@@ -69,21 +70,12 @@ def _size(target: Target) -> int:
 def _rerun(
     loaded: LoadedPair,
     prompts: Sequence[Prompt],
-    texts: Sequence[tuple[int, ...]],
+    continuations: Sequence[tuple[int, ...]],
     progress: Progress,
     *,
     max_rows: int | None = None,
 ) -> list[PromptRecord]:
-    return replay(
-        loaded.target,
-        loaded.draft,
-        loaded.pair.boundaries,
-        prompts,
-        texts,
-        loaded.limits,
-        max_rows=max_rows,
-        advance=progress.advance,
-    )
+    return replay(loaded, prompts, continuations, max_rows=max_rows, advance=progress.advance)
 
 
 def jittered(boundaries: tuple[int, ...]) -> list[DraftInput]:
@@ -104,7 +96,7 @@ def _jitter(seed: int) -> StateFilter:
 def _in_bfloat16(loaded: LoadedPair) -> LoadedPair:
     model = copy.deepcopy(loaded.target.model).to(torch.bfloat16)
     target = Target(model, loaded.target.spec)
-    return LoadedPair(loaded.pair, target, copy.deepcopy(loaded.draft).to(torch.bfloat16))
+    return replace(loaded, target=target, draft=copy.deepcopy(loaded.draft).to(torch.bfloat16))
 
 
 def _compare(

@@ -1,8 +1,8 @@
-"""Replay: what sequential speculative decoding would have done, from one target forward over a known text.
+"""Replay: what sequential speculative decoding would have done, from one target forward over a known continuation.
 
-Under greedy decoding the text is known beforehand: it is the golden continuation. One forward over prompt and text
-gives every boundary and the target's argmax at every position; the draft then runs at all positions at once, k steps,
-and walking the text over the chains found gives the rounds of the sequential decoder exactly.
+Under greedy decoding the continuation is known beforehand: it is the reference continuation. One forward over prompt
+and continuation gives every boundary and the target's argmax at every position; the draft then runs at all positions
+at once, k steps, and walking the continuation over the chains found gives the rounds of the sequential decoder exactly.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from torch import Tensor
 from harness.counts.rounds import Limits, walk
 from harness.counts.run import PromptRecord, TargetCheck, histogram_of
 from harness.counts.stages import POSITIONS, WIDTH, sample_positions
-from harness.engines.reference.agreement import forward_texts, text_batches
+from harness.engines.reference.agreement import continuation_batches, forward_continuations
+from harness.engines.reference.loaded import LoadedModels
 from harness.models.chains import ParallelChains
 from harness.models.draft import Eagle3Draft
 from harness.models.precision import norm_dtype
@@ -33,35 +34,29 @@ StateFilter = Callable[[Tensor], Tensor]
 
 @torch.inference_mode()
 def replay(
-    target: Target,
-    draft: Eagle3Draft,
-    boundaries: tuple[int, ...],
+    loaded: LoadedModels,
     prompts: Sequence[Prompt],
-    texts: Sequence[tuple[int, ...]],
-    limits: Limits,
+    continuations: Sequence[tuple[int, ...]],
     *,
     max_rows: int | None = None,
     state_filter: StateFilter | None = None,
-    advance: Callable[[int], None] = lambda _: None,
+    advance: Callable[[int], None] = lambda _count: None,
 ) -> list[PromptRecord]:
-    """Measure a pair on known texts.
+    """Measure a pair on known continuations.
 
     Args:
-        target: The target.
-        draft: The draft.
-        boundaries: What is captured, in the order of concatenation.
+        loaded: The models, with the boundaries that the draft is given.
         prompts: The prompts.
-        texts: Each prompt's continuation, cut by `limits`.
-        limits: What ends a text, and the chain length.
+        continuations: Each prompt's known continuation, cut by the limits.
         max_rows: Most prompts in a batch.
         state_filter: Applied to the captured states, to measure what a disturbance of them does.
         advance: Called with the number of prompts finished.
 
     Returns:
-        Records in the prompts' order. "Accepted" means that the draft's token is the text's.
+        Records in the prompts' order. "Accepted" means that the draft's token is the continuation's.
     """
-    wiring = DraftInput(boundaries, state_filter)
-    return replay_all(target, draft, [wiring], prompts, texts, limits, max_rows=max_rows, advance=advance)[0]
+    given = DraftInput(loaded.boundaries, state_filter)
+    return replay_all(loaded, [given], prompts, continuations, max_rows=max_rows, advance=advance)[0]
 
 
 @dataclass(frozen=True)
@@ -79,22 +74,21 @@ class DraftInput:
 
 @torch.inference_mode()
 def replay_all(
-    target: Target,
-    draft: Eagle3Draft,
-    wirings: Sequence[DraftInput],
+    loaded: LoadedModels,
+    inputs: Sequence[DraftInput],
     prompts: Sequence[Prompt],
-    texts: Sequence[tuple[int, ...]],
-    limits: Limits,
+    continuations: Sequence[tuple[int, ...]],
     *,
     max_rows: int | None = None,
-    advance: Callable[[int], None] = lambda _: None,
+    advance: Callable[[int], None] = lambda _count: None,
 ) -> list[list[PromptRecord]]:
-    """Measure a draft in several wirings on one run of the target: as `replay`, a result for each wiring."""
-    every = [boundary for wires in wirings for boundary in wires.boundaries]
-    records: list[dict[int, PromptRecord]] = [{} for _ in wirings]
-    for seen in see(target, every, prompts, texts, limits, max_rows=max_rows):
-        for wires, found in zip(wirings, records, strict=True):
-            made = draft_on(draft, seen, wires.boundaries, limits, wires.state_filter)
+    """Measure a draft on several inputs with one run of the target; returns what `replay` returns, for each input."""
+    limits = loaded.limits
+    every = [boundary for given in inputs for boundary in given.boundaries]
+    records: list[dict[int, PromptRecord]] = [{} for _ in inputs]
+    for seen in see(loaded.target, every, prompts, continuations, limits, max_rows=max_rows):
+        for given, found in zip(inputs, records, strict=True):
+            made = draft_on(loaded.draft, seen, given.boundaries, limits, given.state_filter)
             found.update(zip(seen.rows, made, strict=True))
         advance(len(seen.rows))
     return [[found[row] for row in range(len(prompts))] for found in records]
@@ -102,14 +96,14 @@ def replay_all(
 
 @dataclass(frozen=True)
 class Seen:
-    """What the target computed on a batch of prompts and texts: all that a draft of it, however wired, reads.
+    """What the target computed on a batch of prompts and continuations: all that a draft of it, however wired, reads.
 
     Attributes:
         rows: Which of the prompts.
         prompts: The prompts.
-        texts: Their continuations.
+        continuations: Their continuations.
         checks: The target's agreement with them.
-        ids: int64 [B, T+1]: prompts and texts, padded.
+        ids: int64 [B, T+1]: prompts and continuations, padded.
         states: By boundary, [B, T, H].
         samples: int64 [B, POSITIONS]: the positions that are sketched.
         sketches: Of every boundary there, float32 [B, POSITIONS, num_layers + 1, WIDTH].
@@ -117,7 +111,7 @@ class Seen:
 
     rows: list[int]
     prompts: list[Prompt]
-    texts: list[tuple[int, ...]]
+    continuations: list[tuple[int, ...]]
     checks: list[TargetCheck]
     ids: Tensor
     states: Mapping[int, Tensor]
@@ -130,31 +124,31 @@ def see(
     target: Target,
     boundaries: Iterable[int],
     prompts: Sequence[Prompt],
-    texts: Sequence[tuple[int, ...]],
+    continuations: Sequence[tuple[int, ...]],
     limits: Limits,
     *,
     max_rows: int | None = None,
 ) -> Iterator[Seen]:
-    """Run the target over prompts and texts, batch by batch; `draft_on` then tries a wiring without it.
+    """Run the target over prompts and continuations, batch by batch; `draft_on` then tries a wiring without it.
 
     Args:
         target: The target.
         boundaries: Those that any wiring to be tried reads.
         prompts: The prompts.
-        texts: Each prompt's continuation, cut by `limits`.
-        limits: What ends a text.
+        continuations: Each prompt's continuation, cut by `limits`.
+        limits: What ends a continuation.
         max_rows: Most prompts in a batch.
     """
     wanted = tuple(dict.fromkeys(boundaries))
-    for rows in text_batches(target, prompts, texts, max_rows):
+    for rows in continuation_batches(target, prompts, continuations, max_rows):
         batch = [prompts[row] for row in rows]
-        known = [texts[row] for row in rows]
+        known = [continuations[row] for row in rows]
         samples = _samples(batch, known, limits).to(target.device)
         with (
             target.capture(wanted) as capture,
             BoundarySketches(target.model, target.spec.num_layers, samples) as sketches,
         ):
-            checks, ids = forward_texts(target, batch, known)
+            checks, ids = forward_continuations(target, batch, known)
             states = {boundary: capture.state(boundary) for boundary in wanted}
         yield Seen(rows, batch, known, checks, ids, states, samples, sketches.stacked())
 
@@ -173,7 +167,7 @@ def draft_on(
         draft: The draft.
         seen: What the target computed.
         boundaries: What the draft is given, in the order of concatenation; each must be among `seen.states`.
-        limits: What ends a text, and the chain length.
+        limits: What ends a continuation, and the chain length.
         state_filter: As for `replay`.
 
     Returns:
@@ -182,7 +176,7 @@ def draft_on(
     states = torch.cat([seen.states[boundary] for boundary in boundaries], dim=-1)
     if state_filter is not None:
         states = state_filter(states)
-    tables = _run_draft(draft, draft.from_target(), seen.ids, states, seen.prompts, seen.texts, limits)
+    tables = _run_draft(draft, draft.from_target(), seen.ids, states, seen.prompts, seen.continuations, limits)
     sketches = torch.cat(
         (
             seen.sketches,
@@ -193,17 +187,22 @@ def draft_on(
         dim=2,
     )
     records = []
-    for prompt, text, check, table, sketch_row in zip(
-        seen.prompts, seen.texts, seen.checks, tables.rows, sketches.cpu().numpy().astype(np.float32), strict=True
+    for prompt, continuation, check, table, sketch_row in zip(
+        seen.prompts,
+        seen.continuations,
+        seen.checks,
+        tables.rows,
+        sketches.cpu().numpy().astype(np.float32),
+        strict=True,
     ):
-        counter = walk(text, table[0], limits)
+        counter = walk(continuation, table[0], limits)
         records.append(
             PromptRecord(
                 id=prompt.id,
                 category=prompt.category,
                 prompt_hash=prompt.hash,
                 prompt_tokens=len(prompt.ids),
-                continuation=text,
+                continuation=continuation,
                 rounds=tuple(counter.rounds),
                 histogram=histogram_of(counter.rounds, limits.num_steps),
                 eos_round=counter.eos_round,
@@ -211,19 +210,19 @@ def draft_on(
                 logprobs=table[1],
                 correct=table[2],
                 target=check,
-                # A text in which no round could start has no position to sample.
-                sketches=sketch_row if limits.starts(text) else np.full_like(sketch_row, np.nan),
+                # A continuation in which no round could start has no position to sample.
+                sketches=sketch_row if limits.starts(continuation) else np.full_like(sketch_row, np.nan),
             )
         )
     return records
 
 
-def _samples(prompts: Sequence[Prompt], texts: Sequence[tuple[int, ...]], limits: Limits) -> Tensor:
+def _samples(prompts: Sequence[Prompt], continuations: Sequence[tuple[int, ...]], limits: Limits) -> Tensor:
     """Return the positions that are sketched, int64 [B, POSITIONS]."""
     return torch.tensor(
         [
-            [len(prompt.ids) - 1 + start for start in sample_positions(max(1, limits.starts(text)))]
-            for prompt, text in zip(prompts, texts, strict=True)
+            [len(prompt.ids) - 1 + start for start in sample_positions(max(1, limits.starts(continuation)))]
+            for prompt, continuation in zip(prompts, continuations, strict=True)
         ]
     )
 
@@ -257,12 +256,12 @@ def _run_draft(
     ids: Tensor,
     states: Tensor,
     prompts: list[Prompt],
-    texts: list[tuple[int, ...]],
+    continuations: list[tuple[int, ...]],
     limits: Limits,
 ) -> _Tables:
     """Run the draft at every position at which a round could start."""
     steps = limits.num_steps
-    counts = [limits.starts(text) for text in texts]
+    counts = [limits.starts(continuation) for continuation in continuations]
     width = max(counts)
     if width == 0:
         empty = (np.zeros((0, steps), np.int64), np.zeros((0, steps), np.float32), np.zeros((0, steps), np.int8))
@@ -280,8 +279,8 @@ def _run_draft(
     forced = _teacher_forced(draft, chains, inverse, ids, starts, samples, steps)
     proposed = _free(draft, first_step, forced.argmaxes, ids, starts).cpu().numpy()
     rows = []
-    for row, (text, count) in enumerate(zip(texts, counts, strict=True)):
-        known = np.arange(count)[:, None] + 1 + np.arange(steps) < len(text)
+    for row, (continuation, count) in enumerate(zip(continuations, counts, strict=True)):
+        known = np.arange(count)[:, None] + 1 + np.arange(steps) < len(continuation)
         rows.append(
             (
                 proposed[row, :count],
@@ -302,7 +301,7 @@ def _free(draft: Eagle3Draft, chains: ParallelChains, forced: Tensor, ids: Tenso
         draft: The draft.
         chains: Chains at step 0.
         forced: int64 [B, n, k]: the teacher-forced pass' argmax at each step, target ids.
-        ids: int64 [B, T+1]: prompts and texts.
+        ids: int64 [B, T+1]: prompts and continuations.
         starts: int64 [B, n]: positions of step 0.
     """
     steps = forced.shape[-1]
@@ -358,7 +357,7 @@ def _teacher_forced(
         draft: The draft.
         chains: Chains at step 0, which this goes on with.
         inverse: int64 [vocab]: the draft id of each target id, -1 where there is none.
-        ids: int64 [B, T+1]: prompts and texts.
+        ids: int64 [B, T+1]: prompts and continuations.
         starts: int64 [B, n]: positions of step 0.
         samples: int64 [B, POSITIONS]: which of the n chains are sketched.
         steps: Chain length k.

@@ -8,66 +8,30 @@ with the target's own next token as bonus.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
-from harness.counts.rounds import Limits, RoundCounter
-from harness.counts.run import PromptRecord, accepted_of, histogram_of
+from harness.counts.rounds import RoundCounter
+from harness.counts.run import PromptRecord
 from harness.engines.reference.draft_cache import DraftCache
+from harness.engines.reference.loaded import LoadedModels
+from harness.engines.shared.decoded import Decoded, to_record
 from harness.models.draft import Eagle3Draft
-from harness.models.target import Target
 from harness.pair.prompts import Prompt
 
-__all__ = ["Decoded", "decode_one", "propose", "sequential", "to_record"]
-
-
-@dataclass
-class Decoded:
-    """One prompt, decoded.
-
-    Attributes:
-        text: The continuation, past the limit where the last round went past it.
-        counter: Its rounds.
-        chains: The chain proposed in each round, the EOS round included.
-    """
-
-    text: list[int]
-    counter: RoundCounter
-    chains: list[tuple[int, ...]] = field(default_factory=list)
-
-    def going(self) -> bool:
-        """Whether another round starts."""
-        limits = self.counter.limits
-        ended = self.counter.eos_round is not None or limits.ended(self.text)
-        return not ended and len(self.text) < limits.max_new_tokens
-
-    def verify(self, chain: Sequence[int], predicted: Sequence[int]) -> int:
-        """Take one round's chain and the target's k+1 predictions; return the number of tokens accepted."""
-        accepted = accepted_of(chain, predicted)
-        self.chains.append(tuple(chain))
-        self.text.extend(self.counter.add(len(chain), accepted, [*chain[:accepted], predicted[accepted]]))
-        return accepted
+__all__ = ["decode_one", "propose", "sequential"]
 
 
 def sequential(
-    target: Target,
-    draft: Eagle3Draft,
-    boundaries: tuple[int, ...],
-    prompts: Sequence[Prompt],
-    limits: Limits,
-    advance: Callable[[int], None] = lambda _: None,
+    loaded: LoadedModels, prompts: Sequence[Prompt], advance: Callable[[int], None] = lambda _count: None
 ) -> list[PromptRecord]:
     """Decode each prompt speculatively, one after the other.
 
     Args:
-        target: The target.
-        draft: The draft.
-        boundaries: What is captured, in the order of concatenation.
+        loaded: The models.
         prompts: The prompts.
-        limits: What ends a text, and the chain length.
         advance: Called with the number of prompts finished.
 
     Returns:
@@ -75,20 +39,19 @@ def sequential(
     """
     records = []
     for prompt in prompts:
-        records.append(to_record(prompt, decode_one(target, draft, boundaries, prompt.ids, limits)))
+        records.append(to_record(prompt, decode_one(loaded, prompt.ids)))
         advance(1)
     return records
 
 
 @torch.inference_mode()
-def decode_one(
-    target: Target, draft: Eagle3Draft, boundaries: tuple[int, ...], prompt: Sequence[int], limits: Limits
-) -> Decoded:
-    """Decode one prompt speculatively."""
+def decode_one(loaded: LoadedModels, prompt: Sequence[int]) -> Decoded:
+    """Decode one prompt, given as token ids, speculatively."""
+    target, draft, limits = loaded.target, loaded.draft, loaded.limits
     cache = DynamicCache(config=target.config)
     draft_cache = DraftCache(draft, 1, len(prompt) + limits.text_length + limits.num_steps)
     ids = torch.tensor([list(prompt)], device=target.device)
-    with target.capture(boundaries) as capture:
+    with target.capture(loaded.boundaries) as capture:
         bonus = target.forward(ids, cache=cache, keep=1)[:, -1].argmax(-1, keepdim=True)
         states = capture.concatenated()
         decoded = Decoded([int(bonus)], RoundCounter(limits))
@@ -128,19 +91,3 @@ def propose(draft: Eagle3Draft, cache: DraftCache, following: Tensor, states: Te
         hidden = cache.run(chain[-1], draft.recycle(hidden), first + following.shape[1] - 1 + step)
         chain.append(draft.to_target(draft.logits(hidden).argmax(-1)))
     return torch.cat(chain, dim=1)
-
-
-def to_record(prompt: Prompt, decoded: Decoded) -> PromptRecord:
-    """Return what a decoder knows of one prompt."""
-    counter = decoded.counter
-    return PromptRecord(
-        id=prompt.id,
-        category=prompt.category,
-        prompt_hash=prompt.hash,
-        prompt_tokens=len(prompt.ids),
-        continuation=tuple(decoded.text),
-        rounds=tuple(counter.rounds),
-        histogram=histogram_of(counter.rounds, counter.limits.num_steps),
-        eos_round=counter.eos_round,
-        chains=tuple(decoded.chains),
-    )

@@ -17,10 +17,10 @@ from typing import Any
 
 from harness.counts.rounds import Limits, RoundCounter
 from harness.counts.run import PromptRecord, histogram_of
-from harness.engines.reference.sequential import Decoded, to_record
 from harness.engines.server.client import Client
 from harness.engines.server.info import SglangInfo
 from harness.engines.server.sampling import SENT
+from harness.engines.shared.decoded import Decoded, to_record
 from harness.engines.shared.sglang_counters import Counters, read_counters
 from harness.errors import EngineError, InputError
 from harness.pair.prompts import Prompt
@@ -241,9 +241,9 @@ def _walked(prompt: Prompt, heard: _Heard, rounds: Sequence[int], limits: Limits
     for accepted in rounds:
         if not decoded.going():
             break
-        out = len(decoded.text)
+        out = len(decoded.continuation)
         emitted = heard.output[out : out + accepted + 1]
-        decoded.text.extend(decoded.counter.add(limits.num_steps, accepted, emitted))
+        decoded.continuation.extend(decoded.counter.add(limits.num_steps, accepted, emitted))
     # What was proposed beside what was accepted, a server does not tell.
     return replace(to_record(prompt, decoded), chains=None)
 
@@ -258,7 +258,7 @@ async def _counted(prompt: Prompt, heard: _Heard, limits: Limits, asker: _Asker)
     decoded = Decoded(list(heard.output[: counted.end]), RoundCounter(limits))
     histogram = counted.counters.histogram
     if end_of_text is not None and end_of_text < counted.end:
-        decoded.text = list(heard.output[: end_of_text + 1])
+        decoded.continuation = list(heard.output[: end_of_text + 1])
         if end_of_text > 0:
             # The round that put out the end is the last that was counted: none starts past it.
             last, histogram = await _without_last(heard, counted, end_of_text, asker)

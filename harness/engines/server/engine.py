@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import platform
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from harness.counts.run import PromptRecord, Run
 from harness.engines.base import Continuations, Progress
-from harness.engines.reference.loaded import limits_of
 from harness.engines.server.client import PLAIN_KEY_VARIABLE, Client
 from harness.engines.server.decoding import Known, Measured, decode
 from harness.engines.server.fit import dtype_of, require_fit, require_plain, require_vllm_fit, require_vocabulary
 from harness.engines.server.info import SglangInfo, VllmInfo, read_info
-from harness.engines.server.judging import HttpAsked
+from harness.engines.server.judging import HttpGenerator
 from harness.engines.server.vllm import measure_sums
-from harness.engines.sglang.engine import judge
+from harness.engines.shared.sglang_target import judge_by_sglang
 from harness.errors import InputError
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
@@ -24,8 +23,13 @@ from harness.pair.prompts import Prompt
 __all__ = ["ServerEngine", "as_served"]
 
 
+Info = SglangInfo | VllmInfo
+
+
 def as_served(pair: Pair, stated: Collection[str]) -> Pair:
-    """Return a pair as the server of its endpoint serves it: its reading of the ids, its device and dtype.
+    """Return a pair as the server at its endpoint serves it: its reading of the ids, its device and dtype.
+
+    What the server says about itself is kept with the pair, and is not asked for again when the pair is run.
 
     Args:
         pair: The pair.
@@ -39,27 +43,29 @@ def as_served(pair: Pair, stated: Collection[str]) -> Pair:
         info = client.run(read_info(client))
     if isinstance(info, VllmInfo):
         require_vllm_fit(info, pair)
-        return pair.served_as("vllm")
+        return replace(pair.served_as("vllm"), engine_info=info)
     require_fit(info, pair)
-    told = {"device": info.device, "dtype": dtype_of(info, pair)}
+    reported = {"device": info.device, "dtype": dtype_of(info, pair)}
     for key in sorted(stated):
         asked = getattr(pair.settings.engine, key)
-        if asked.partition(":")[0] != told[key]:
+        if asked.partition(":")[0] != reported[key]:
             raise InputError(
-                f"the server has another {key} than was asked for",
+                f"the server's {key} differs from the one asked for",
                 file=info.endpoint,
                 key=key,
-                found=told[key],
+                found=reported[key],
                 expected=f"{asked}, by engine.{key} or --{key}",
-                next_step="leave it out: a server says it itself",
+                next_step="leave it out: the server reports its own",
             )
-    return pair.with_engine(**told).served_as(f"sglang=={info.version}")
+    return replace(pair.with_engine(**reported).served_as(f"sglang=={info.version}"), engine_info=info)
 
 
 class ServerEngine:
     """A running server; see `harness.engines.base.Engine`."""
 
-    def run(self, pair: Pair, prompts: Sequence[Prompt], texts: Continuations | None, progress: Progress) -> Run:
+    def run(
+        self, pair: Pair, prompts: Sequence[Prompt], continuations: Continuations | None, progress: Progress
+    ) -> Run:
         """Run the pair.
 
         Raises:
@@ -67,9 +73,9 @@ class ServerEngine:
             EngineError: It fails, or counts what contradicts its own output.
         """
         begun = time.perf_counter()
-        limits = limits_of(pair)
+        limits = pair.limits
         with _client(pair) as client:
-            info = client.run(read_info(client))
+            info = _info(client, pair)
             aggregate: tuple[int, ...] | None = None
             if isinstance(info, VllmInfo):
                 notes = list(require_vllm_fit(info, pair))
@@ -77,15 +83,14 @@ class ServerEngine:
             else:
                 notes = list(require_fit(info, pair))
                 client.run(require_vocabulary(client, info, pair))
-                if pair.settings.engine.plain_endpoint and texts is not None:
-                    # What cannot judge is told before anything is decoded.
-                    with _plain_client(pair):
-                        pass
+                if continuations is not None:
+                    # A second server that cannot judge is refused before anything is decoded.
+                    _require_plain_endpoint(pair)
                 measured = _decode(client, info, pair, prompts, progress)
                 records = [one.record for one in measured]
                 notes += _unknown(measured)
-                if texts is not None:
-                    records, retried = _judge(client, pair, prompts, records, texts, progress)
+                if continuations is not None:
+                    records, retried = _judge(client, pair, prompts, records, continuations, progress)
                     notes += retried
             notes += _retried(client)
         kind = "vllm" if isinstance(info, VllmInfo) else "sglang"
@@ -108,34 +113,45 @@ def _client(pair: Pair) -> Client:
     return Client(engine.endpoint, engine.timeouts, engine.concurrency, file=pair.file)
 
 
-@contextlib.contextmanager
-def _plain_client(pair: Pair) -> Iterator[Client]:
-    """Open the plain endpoint.
+def _info(client: Client, pair: Pair) -> Info:
+    """Return what the server says about itself: what it said when the pair was prepared, if it was asked then."""
+    if isinstance(pair.engine_info, SglangInfo | VllmInfo):
+        return pair.engine_info
+    return client.run(read_info(client))
 
-    Raises:
-        InputError: It speculates, or serves another target.
-        EngineError: It fails.
-    """
+
+def _plain_client(pair: Pair) -> Client:
     engine = pair.settings.engine
-    with Client(
+    return Client(
         engine.plain_endpoint,
         engine.timeouts,
         engine.concurrency,
         key="engine.plain_endpoint or --plain-endpoint",
         key_variable=PLAIN_KEY_VARIABLE,
         file=pair.file,
-    ) as plain:
+    )
+
+
+def _require_plain_endpoint(pair: Pair) -> None:
+    """Refuse a plain endpoint that speculates or serves another target; do nothing if the pair has none.
+
+    Raises:
+        InputError: It cannot say what the target alone would choose.
+        EngineError: It fails.
+    """
+    if not pair.settings.engine.plain_endpoint:
+        return
+    with _plain_client(pair) as plain:
         info = plain.run(read_info(plain))
         require_plain(info, pair)
         if isinstance(info, SglangInfo):
             plain.run(require_vocabulary(plain, info, pair))
-        yield plain
 
 
 def _decode(
     client: Client, info: SglangInfo, pair: Pair, prompts: Sequence[Prompt], progress: Progress
 ) -> list[Measured]:
-    limits = limits_of(pair)
+    limits = pair.limits
     progress.begin(f"speculative decoding by SGLang {info.version} at {info.endpoint}", len(prompts))
 
     async def one(prompt: Prompt) -> Measured:
@@ -149,32 +165,32 @@ def _judge(
     pair: Pair,
     prompts: Sequence[Prompt],
     records: list[PromptRecord],
-    texts: Continuations,
+    continuations: Continuations,
     progress: Progress,
 ) -> tuple[list[PromptRecord], list[str]]:
-    """Have the target judge output and golden texts: that of the plain endpoint, or the speculating server's own."""
-    limits = limits_of(pair)
+    """Have a target judge output and reference continuations: the plain endpoint's, or the speculating server's own."""
+    limits = pair.limits
     if not pair.settings.engine.plain_endpoint:
-        return judge(HttpAsked(client), prompts, records, texts, limits, progress), []
+        return judge_by_sglang(HttpGenerator(client), prompts, records, continuations, limits.cut, progress), []
     with _plain_client(pair) as plain:
-        judged = judge(HttpAsked(plain), prompts, records, texts, limits, progress)
+        judged = judge_by_sglang(HttpGenerator(plain), prompts, records, continuations, limits.cut, progress)
         return judged, [f"the target was asked at {plain.endpoint}, without speculation", *_retried(plain)]
 
 
 def _unknown(measured: Sequence[Measured]) -> list[str]:
-    """Tell of prompts whose rounds are not known in order, or not at all."""
+    """Return notes about prompts whose rounds are not known in order, or not at all."""
     counted = sum(one.known is Known.COUNTED for one in measured)
     nothing = [one.record.id for one in measured if one.known is Known.NOTHING]
     notes = []
     if counted:
         notes.append(
             f"the rounds of {counted} of {len(measured)} prompts are known by their counts, not in order: the server's "
-            "chunks held several"
+            "chunks held several rounds"
         )
     if nothing:
         notes.append(
             f"{len(nothing)} of {len(measured)} prompts count nothing, first {nothing[0]!r}: the server's chunks held "
-            "several rounds, and it decodes the prompt otherwise when it is asked again"
+            "several rounds, and it decodes the prompt differently when it is asked again"
         )
     return notes
 

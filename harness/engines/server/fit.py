@@ -10,8 +10,7 @@ from typing import get_args
 from harness.engines.server.client import Client
 from harness.engines.server.info import HISTOGRAM_SINCE, SglangInfo, VllmInfo
 from harness.engines.server.sampling import SENT, WITHOUT_EFFECT
-from harness.engines.sglang.arguments import speculation_of
-from harness.engines.sglang.installed import require_served_by
+from harness.engines.shared.sglang_settings import require_served_by, speculation_of
 from harness.errors import InputError
 from harness.files import read_json_object
 from harness.pair.pair import Pair

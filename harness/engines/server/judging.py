@@ -1,4 +1,4 @@
-"""A server's target along known texts: what `harness.engines.sglang.engine.judge` asks, over HTTP."""
+"""A server's target along known texts: what `harness.engines.shared.sglang_target` asks, over HTTP."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from harness.engines.server.client import Client
 from harness.engines.server.sampling import SENT
 
-__all__ = ["HttpAsked"]
+__all__ = ["HttpGenerator"]
 
 
-class HttpAsked:
-    """A server as an SGLang that answers; see `harness.engines.sglang.engine.Asked`.
+class HttpGenerator:
+    """A server as an SGLang that answers; see `harness.engines.shared.sglang_target.SglangGenerator`.
 
     Args:
         client: The server.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from harness.engines.shared.sglang_settings import UNCOUNTABLE, speculative_settings
 from harness.errors import InputError
 from harness.pair.pair import Pair
 
-__all__ = ["CPU", "plain_arguments", "server_arguments", "speculation_of"]
+__all__ = ["CPU", "plain_arguments", "server_arguments"]
 
 # What a CPU needs; SGLang's own choices are for CUDA, or need packages that only its CUDA installation has.
 CPU: dict[str, Any] = {
@@ -19,13 +20,6 @@ CPU: dict[str, Any] = {
     "mem_fraction_static": 0.1,
     "sampling_backend": "pytorch",
     "triton_attention_num_kv_splits": 1,
-}
-# What changes how SGLang counts, or what it proposes, from round to round.
-_UNCOUNTABLE: dict[str, Any] = {
-    "enable_multi_layer_eagle": False,
-    "speculative_adaptive": False,
-    "speculative_use_block_verification": False,
-    "speculative_use_rejection_sampling": False,
 }
 
 
@@ -40,28 +34,13 @@ def server_arguments(pair: Pair, *, running: int, tokens: int) -> dict[str, Any]
     Raises:
         InputError: `engine.args` contradict what else the pair file says, or make the counters mean something else.
     """
-    speculative = {"speculative_draft_model_path": str(pair.draft.path), **_speculative(pair)}
+    speculative = {"speculative_draft_model_path": str(pair.draft.path), **speculative_settings(pair)}
     return _merge(pair, speculative, running, tokens)
 
 
 def plain_arguments(pair: Pair, *, running: int, tokens: int) -> dict[str, Any]:
     """Return the arguments with which SGLang decodes the target of a pair without speculation."""
     return _merge(pair, {}, running, tokens)
-
-
-def speculation_of(pair: Pair) -> dict[str, Any]:
-    """Return the settings with which a running SGLang makes a pair's rounds, and counts them as the harness does."""
-    return _speculative(pair) | _UNCOUNTABLE
-
-
-def _speculative(pair: Pair) -> dict[str, Any]:
-    decode = pair.settings.decode
-    return {
-        "speculative_algorithm": "EAGLE3",
-        "speculative_num_steps": decode.num_steps,
-        "speculative_eagle_topk": decode.topk,
-        "speculative_num_draft_tokens": decode.num_draft_tokens or decode.num_steps + 1,
-    }
 
 
 def _merge(pair: Pair, speculative: Mapping[str, Any], running: int, tokens: int) -> dict[str, Any]:
@@ -78,9 +57,9 @@ def _merge(pair: Pair, speculative: Mapping[str, Any], running: int, tokens: int
     if index:
         fixed["base_gpu_id"] = int(index)
     for key, value in engine.args.items():
-        expected = (fixed | _UNCOUNTABLE).get(key, value)
+        expected = (fixed | UNCOUNTABLE).get(key, value)
         if value != expected:
-            what = "would make SGLang's counters mean something else" if key in _UNCOUNTABLE else "contradicts the pair"
+            what = "would make SGLang's counters mean something else" if key in UNCOUNTABLE else "contradicts the pair"
             raise InputError(
                 f"the engine argument {what}",
                 file=pair.file,

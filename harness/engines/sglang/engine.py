@@ -14,45 +14,26 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
-
-import numpy as np
+from typing import Any
 
 from harness.counts.rounds import Limits, RoundCounter
-from harness.counts.run import PromptRecord, Run, TargetCheck, histogram_of
+from harness.counts.run import PromptRecord, Run, histogram_of
 from harness.engines.base import Continuations, Progress
-from harness.engines.reference.engine import as_run
-from harness.engines.reference.loaded import limits_of
-from harness.engines.reference.sequential import Decoded, to_record
 from harness.engines.sglang.arguments import server_arguments
 from harness.engines.sglang.installed import engine_environment, require_installed
-from harness.engines.sglang.launch import Patience, RunningEngine, launched
+from harness.engines.sglang.launch import RunningEngine, launched
 from harness.engines.sglang.rounds import Round, read_capture, read_rounds
+from harness.engines.shared.decoded import Decoded, as_run, to_record
+from harness.engines.shared.process import Patience
 from harness.engines.shared.sglang_counters import read_counters
+from harness.engines.shared.sglang_target import GREEDY, WAVE, judge_by_sglang, waves
 from harness.errors import EngineError
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
 
-__all__ = ["GREEDY", "WAVE", "Asked", "SglangEngine", "cache_tokens", "decode", "judge", "running_engine"]
+__all__ = ["SglangEngine", "cache_tokens", "decode", "running_engine"]
 
-_Item = TypeVar("_Item")
-
-# Prompts that run at once.
-WAVE = 16
 _LEAST_CACHE = 4096
-GREEDY: dict[str, Any] = {"temperature": 0.0, "ignore_eos": True}
-
-
-class Asked(Protocol):
-    """An SGLang that answers: in a process tree of ours, or over HTTP."""
-
-    def generate(self, **arguments: Any) -> list[dict[str, Any]]:
-        """Return `output_ids` and `meta_info` of each prompt; the arguments are those of `Engine.generate`."""
-        ...
-
-    def flush_cache(self) -> None:
-        """Forget the prefixes computed so far, where the engine is ours alone."""
-        ...
 
 
 class SglangEngine:
@@ -65,7 +46,9 @@ class SglangEngine:
     def __init__(self, patience: Patience | None = None) -> None:
         self._patience = patience or Patience()
 
-    def run(self, pair: Pair, prompts: Sequence[Prompt], texts: Continuations | None, progress: Progress) -> Run:
+    def run(
+        self, pair: Pair, prompts: Sequence[Prompt], continuations: Continuations | None, progress: Progress
+    ) -> Run:
         """Run the pair; see `harness.engines.base.Engine`.
 
         Raises:
@@ -74,7 +57,7 @@ class SglangEngine:
         """
         begun = time.perf_counter()
         version = require_installed(pair)
-        limits = limits_of(pair)
+        limits = pair.limits
         arguments = server_arguments(pair, running=WAVE, tokens=cache_tokens(prompts, limits))
         progress.begin(f"starting SGLang {version}", 1)
         with running_engine(pair, arguments, self._patience) as engine:
@@ -82,11 +65,11 @@ class SglangEngine:
             progress.advance(1)
             progress.begin(f"speculative decoding by SGLang {version}, log in {engine.log}", len(prompts))
             records = []
-            for wave in _waves(prompts):
+            for wave in waves(prompts):
                 records += decode(engine, wave, limits)
                 progress.advance(len(wave))
-            if texts is not None:
-                records = judge(engine, prompts, records, texts, limits, progress)
+            if continuations is not None:
+                records = judge_by_sglang(engine, prompts, records, continuations, limits.cut, progress)
         run = as_run(pair, records, "sglang", time.perf_counter() - begun)
         return replace(run, versions={**run.versions, "sglang": version})
 
@@ -176,81 +159,7 @@ def _record(prompt: Prompt, result: Mapping[str, Any], rounds: Sequence[Round], 
             f"prompt {prompt.id!r}: SGLang ended after {len(output)} of {limits.max_new_tokens} tokens, by "
             f"{result['meta_info'].get('finish_reason')}"
         )
-    common = min(len(output), len(decoded.text))
-    if output[:common] != decoded.text[:common]:
-        raise EngineError(f"prompt {prompt.id!r}: SGLang puts out {output}, its rounds make {decoded.text}")
+    common = min(len(output), len(decoded.continuation))
+    if output[:common] != decoded.continuation[:common]:
+        raise EngineError(f"prompt {prompt.id!r}: SGLang puts out {output}, its rounds make {decoded.continuation}")
     return to_record(prompt, decoded)
-
-
-def judge(
-    engine: Asked,
-    prompts: Sequence[Prompt],
-    records: Sequence[PromptRecord],
-    texts: Continuations,
-    limits: Limits,
-    progress: Progress,
-) -> list[PromptRecord]:
-    """Add to records whether SGLang's own target, without speculation, agrees with the output and the golden texts.
-
-    Where it would not have chosen what was put out it is asked once more: one that does not agree with itself says
-    nothing of speculation.
-    """
-    progress.begin("the target along the texts", len(prompts))
-    judged = []
-    for wave in _waves(list(zip(prompts, records, strict=True))):
-        batch = [prompt for prompt, _ in wave]
-        outputs = [record.continuation for _, record in wave]
-        golden = [limits.cut(texts[prompt.id]) for prompt in batch]
-        theirs = _agreement(engine, batch, golden)
-        # Nearly always the output is the beginning of the golden text, and has been judged with it.
-        own = [
-            _beginning(check, len(output)) if text[: len(output)] == output else None
-            for output, text, check in zip(outputs, golden, theirs, strict=True)
-        ]
-        other = [index for index, check in enumerate(own) if check is None]
-        again = _agreement(engine, [batch[index] for index in other], [outputs[index] for index in other])
-        for index, found in zip(other, again, strict=True):
-            own[index] = found
-        for index, ((_, record), check) in enumerate(zip(wave, own, strict=True)):
-            assert check is not None
-            deterministic = None
-            if not check.agrees.all():
-                engine.flush_cache()
-                (second,) = _agreement(engine, [batch[index]], [outputs[index]])
-                deterministic = bool((second.agrees == check.agrees).all())
-            judged.append(replace(record, own=check, target=theirs[index], deterministic=deterministic))
-        progress.advance(len(wave))
-    return judged
-
-
-def _beginning(check: TargetCheck, length: int) -> TargetCheck:
-    return TargetCheck(check.agrees[:length], check.gaps[:length])
-
-
-def _agreement(engine: Asked, prompts: Sequence[Prompt], texts: Sequence[tuple[int, ...]]) -> list[TargetCheck]:
-    """Return the agreement of SGLang's target with each text, by one forward and no decoding."""
-    if not prompts:
-        return []
-    results = engine.generate(
-        input_ids=[[*prompt.ids, *text] for prompt, text in zip(prompts, texts, strict=True)],
-        sampling_params=GREEDY | {"max_new_tokens": 0},
-        return_logprob=True,
-        logprob_start_len=[len(prompt.ids) - 1 for prompt in prompts],
-        top_logprobs_num=1,
-    )
-    checks = []
-    for text, result in zip(texts, results, strict=True):
-        # The first entry is of the prompt's last token, which nothing predicts here.
-        chosen = result["meta_info"]["input_top_logprobs"][1:]
-        given = result["meta_info"]["input_token_logprobs"][1:]
-        if len(chosen) != len(text) or len(given) != len(text):
-            raise EngineError(f"SGLang judged {len(chosen)} tokens of a text of {len(text)}")
-        agrees = np.array([best[0][1] == token for best, token in zip(chosen, text, strict=True)], dtype=np.bool_)
-        gaps = np.array([best[0][0] - one[0] for best, one in zip(chosen, given, strict=True)], dtype=np.float32)
-        checks.append(TargetCheck(agrees, np.where(agrees, np.float32(0), gaps)))
-    return checks
-
-
-def _waves(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
-    for start in range(0, len(items), WAVE):
-        yield items[start : start + WAVE]

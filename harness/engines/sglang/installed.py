@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.engines.sglang.watch import FOLDER_VARIABLE
+from harness.engines.shared.sglang_settings import require_served_by
 from harness.errors import InputError
 from harness.pair.pair import Pair
 
-__all__ = ["cpu_environment", "engine_environment", "require_installed", "require_served_by"]
+__all__ = ["cpu_environment", "engine_environment", "require_installed"]
 
 _PLUGINS_GROUP, _PLUGIN = "sglang.srt.plugins", "acceptance-harness"
 _PLUGINS_VARIABLE = "SGLANG_PLUGINS"
@@ -74,29 +75,6 @@ def cpu_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     _require_cpu_platform()
     added: dict[str, str] = importlib.import_module(_CPU_PLATFORM).environment(base)
     return added
-
-
-def require_served_by(pair: Pair, version: str, *, who: str) -> None:
-    """Refuse a pair that is served by another engine or version than the one that is asked.
-
-    Args:
-        pair: The pair.
-        version: Of the SGLang that is asked.
-        who: Which one that is, as `the one installed`.
-
-    Raises:
-        InputError: The pair file says another.
-    """
-    served_by = pair.settings.served_by
-    if served_by not in (None, "sglang", f"sglang=={version}"):
-        raise InputError(
-            f"the pair is served by another engine or version than {who}",
-            file=pair.file,
-            key="served_by",
-            found=served_by,
-            expected=f"sglang=={version}, sglang, or no such key",
-            next_step=f"install what the pair is served by, or say served_by = 'sglang=={version}'",
-        )
 
 
 def engine_environment(device: str, watch_folder: str) -> dict[str, str]:

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from harness.engines.base import Probe, Resolved, view_of
-from harness.engines.reference.loaded import limits_of
 from harness.engines.sglang.arguments import server_arguments
-from harness.engines.sglang.engine import GREEDY, cache_tokens, running_engine
+from harness.engines.sglang.engine import cache_tokens, running_engine
 from harness.engines.sglang.installed import require_installed
-from harness.engines.sglang.launch import Patience, RunningEngine
+from harness.engines.sglang.launch import RunningEngine
 from harness.engines.sglang.rounds import read_capture, read_rounds, read_state_files
+from harness.engines.shared.process import Patience
+from harness.engines.shared.sglang_target import GREEDY
 from harness.errors import EngineError
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
@@ -40,7 +41,7 @@ class SglangProber:
             EngineError: SGLang fails, or shows nothing.
         """
         require_installed(pair)
-        tokens = cache_tokens([prompt], limits_of(pair))
+        tokens = cache_tokens([prompt], pair.limits)
         # Without CUDA graphs: a graph replays kernels, and never calls the draft that the hooks look at.
         looking = {"enable_return_hidden_states": True, "disable_cuda_graph": True}
         arguments = server_arguments(pair, running=1, tokens=tokens) | looking

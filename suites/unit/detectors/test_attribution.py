@@ -6,11 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
 
-from harness.engines.reference.sequential import Decoded
+from harness.counts.run import TargetCheck
+from harness.engines.reference.agreement import ReferenceTarget
+from harness.engines.shared.decoded import Decoded
 from suites.support.command import Command
 from suites.support.damage import edit_json
 
@@ -99,14 +102,14 @@ def _short(decoded: Decoded, chain: Any, predicted: Any) -> int:
         accepted += 1
     accepted = max(0, accepted - 1)
     decoded.chains.append(tuple(chain))
-    decoded.text.extend(decoded.counter.add(len(chain), accepted, [*chain[:accepted], predicted[accepted]]))
+    decoded.continuation.extend(decoded.counter.add(len(chain), accepted, [*chain[:accepted], predicted[accepted]]))
     return accepted
 
 
 def _blind(decoded: Decoded, chain: Any, predicted: Any) -> int:
     """Accept the chain's first token whatever the target says."""
     decoded.chains.append(tuple(chain))
-    decoded.text.extend(decoded.counter.add(len(chain), 1, [chain[0], predicted[1]]))
+    decoded.continuation.extend(decoded.counter.add(len(chain), 1, [chain[0], predicted[1]]))
     return 1
 
 
@@ -138,8 +141,15 @@ def test_a_verification_that_accepts_blindly_is_not_lossless(
 def test_a_target_that_wavers_is_no_witness(recorded: Path, harness: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two runs without speculation differ: what speculation put out cannot be judged."""
     monkeypatch.setattr(Decoded, "verify", _blind)
-    arms = iter(range(1000))
-    monkeypatch.setattr("harness.engines.reference.loaded.greedy_texts", lambda *_: [(next(arms),)])
+    real = ReferenceTarget.agreement
+
+    def wavering(target: ReferenceTarget, prompts: Any, continuations: Any) -> list[TargetCheck]:
+        """Asked about one prompt alone, the target chooses another first token than among several."""
+        flip = len(prompts) == 1
+        checks = real(target, prompts, continuations)
+        return [TargetCheck(np.r_[check.agrees[:1] ^ flip, check.agrees[1:]], check.gaps) for check in checks]
+
+    monkeypatch.setattr(ReferenceTarget, "agreement", wavering)
     body = harness("check", recorded, "--engine", "reference:sequential", "--json").json
     assert body["detectors"]["lossless"]["verdict"] == "not_measured"
     assert body["detectors"]["lossless"]["not_deterministic"]

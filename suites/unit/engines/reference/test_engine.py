@@ -16,17 +16,23 @@ from harness.counts.run import PromptRecord
 from harness.engines.base import Progress
 from harness.engines.reference.batched import decode_batch
 from harness.engines.reference.engine import ReferenceEngine
+from harness.engines.reference.greedy import greedy_continuations
 from harness.engines.reference.loaded import LoadedPair, load
 from harness.engines.reference.replay import replay
 from harness.engines.reference.sequential import decode_one
 from harness.errors import InputError
 from harness.pair.pair import Pair, load_prompts
+from harness.pair.prompts import Prompt
 from suites.support.random_pair import write_pair
 
 
 def _rewired(pair: Pair, boundaries: tuple[int, ...]) -> Pair:
     reading = replace(pair.wiring.served, boundaries=boundaries)
     return replace(pair, wiring=replace(pair.wiring, trained=reading, served=reading))
+
+
+def _continuations(loaded: LoadedPair, prompts: list[Prompt]) -> list[tuple[int, ...]]:
+    return greedy_continuations(loaded.target, [prompt.ids for prompt in prompts], loaded.limits)
 
 
 def _same(record: PromptRecord, text: list[int], rounds: list[int], eos: Any) -> bool:
@@ -48,14 +54,13 @@ def test_replay_equals_both_decoders_round_by_round(tmp_path: Path, flags: dict[
             pair = _rewired(prepare(file, dtype="float64", num_steps=k), boundaries)
             prompts = load_prompts(pair)
             loaded = load(pair)
-            texts = loaded.texts(prompts, Progress())
-            records = loaded.replay(prompts, texts, Progress())
-            arguments = (loaded.target, loaded.draft, boundaries)
-            together = decode_batch(*arguments, [prompt.ids for prompt in prompts], loaded.limits)
+            texts = _continuations(loaded, prompts)
+            records = replay(loaded, prompts, texts)
+            together = decode_batch(loaded, [prompt.ids for prompt in prompts])
             for prompt, record, batched in zip(prompts, records, together, strict=True):
-                single = decode_one(*arguments, prompt.ids, loaded.limits)
-                assert _same(record, single.text, single.counter.rounds, single.counter.eos_round)
-                assert _same(record, batched.text, batched.counter.rounds, batched.counter.eos_round)
+                single = decode_one(loaded, prompt.ids)
+                assert _same(record, single.continuation, single.counter.rounds, single.counter.eos_round)
+                assert _same(record, batched.continuation, batched.counter.rounds, batched.counter.eos_round)
                 assert single.chains == batched.chains
                 assert record.rounds is not None
                 seen.update(record.rounds)
@@ -67,7 +72,7 @@ def test_text_is_transformers_own_greedy_text(tmp_path: Path) -> None:
     pair = prepare(write_pair(tmp_path, eos=2))
     prompts = load_prompts(pair)
     loaded = load(pair)
-    texts = loaded.texts(prompts, Progress())
+    texts = _continuations(loaded, prompts)
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "target")
     assert any(loaded.limits.ended(text) for text in texts)
     for prompt, text in zip(prompts, texts, strict=True):
@@ -89,9 +94,8 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedPair:
 
 def test_batching_changes_nothing(loaded: LoadedPair) -> None:
     prompts = load_prompts(loaded.pair)
-    texts = loaded.texts(prompts, Progress())
-    arguments = (loaded.target, loaded.draft, loaded.pair.boundaries, prompts, texts, loaded.limits)
-    alone, together = replay(*arguments, max_rows=1), replay(*arguments)
+    texts = _continuations(loaded, prompts)
+    alone, together = replay(loaded, prompts, texts, max_rows=1), replay(loaded, prompts, texts)
     for one, other in zip(alone, together, strict=True):
         assert one.rounds == other.rounds
         assert one.proposals is not None
@@ -101,10 +105,10 @@ def test_batching_changes_nothing(loaded: LoadedPair) -> None:
 
 def test_target_drift_is_seen_where_it_happens(loaded: LoadedPair) -> None:
     prompts = load_prompts(loaded.pair)[:2]
-    texts = loaded.texts(prompts, Progress())
+    texts = _continuations(loaded, prompts)
     wrong = list(texts[0])
     wrong[5] = (wrong[5] + 1) % 6
-    records = loaded.replay(prompts, [tuple(wrong), texts[1]], Progress())
+    records = replay(loaded, prompts, [tuple(wrong), texts[1]])
     assert records[0].target is not None
     assert records[1].target is not None
     assert records[0].target.agrees[:5].all()
@@ -115,8 +119,8 @@ def test_target_drift_is_seen_where_it_happens(loaded: LoadedPair) -> None:
 
 def test_teacher_forced_hits_at_step_0_are_the_free_chains_first_tokens(loaded: LoadedPair) -> None:
     prompts = load_prompts(loaded.pair)
-    texts = loaded.texts(prompts, Progress())
-    for record, text in zip(loaded.replay(prompts, texts, Progress()), texts, strict=True):
+    texts = _continuations(loaded, prompts)
+    for record, text in zip(replay(loaded, prompts, texts), texts, strict=True):
         assert record.correct is not None
         assert record.proposals is not None
         expected = record.proposals[:, 0] == list(text[1 : 1 + len(record.proposals)])

@@ -100,7 +100,8 @@ def _counts(record: PromptRecord) -> tuple[Any, ...]:
 def test_check_gives_the_verdict_of_the_reference(recorded: Path, told: Told) -> None:
     with serving(told) as server:
         result = check(prepare(recorded, endpoint=server.endpoint))
-        bodies = list(server.bodies)
+        bodies, asked = list(server.bodies), list(server.asked)
+    assert asked.count("/server_info") == 1, "what a server says about itself is read once and kept"
     states = {name: str(finding.state) for name, finding in result.findings.items()}
     assert states == {
         "contract": "pass",

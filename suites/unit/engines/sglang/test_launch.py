@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.engines.sglang.launch import Patience, RunningEngine, launched
+from harness.engines.sglang.launch import RunningEngine, launched
+from harness.engines.shared.process import Patience
 from harness.errors import EngineError, InputError
 from suites.support import SUPPORT
 

@@ -13,9 +13,10 @@ import pytest
 from harness.counts.rounds import Limits
 from harness.counts.run import EosRound, PromptRecord
 from harness.engines.base import Progress
-from harness.engines.sglang.engine import decode, judge
+from harness.engines.sglang.engine import decode
 from harness.engines.sglang.launch import RunningEngine
 from harness.engines.sglang.rounds import Capture, read_capture
+from harness.engines.shared.sglang_target import SglangGenerator, judge_by_sglang
 from harness.errors import EngineError
 from harness.pair.prompts import Prompt
 
@@ -145,7 +146,8 @@ class _Judging:
 
 def _judge(tmp_path: Path, engine: _Judging, golden: tuple[int, ...]) -> PromptRecord:
     record = _decode(tmp_path)
-    (judged,) = judge(cast(RunningEngine, engine), [PROMPT], [record], {"p": golden}, LIMITS, Progress())
+    target = cast(SglangGenerator, engine)
+    (judged,) = judge_by_sglang(target, [PROMPT], [record], {"p": golden}, LIMITS.cut, Progress())
     return judged
 
 

@@ -1,0 +1,94 @@
+"""One prompt as a decoding engine leaves it, made into a record; and a run's records made into a run."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from harness.counts.rounds import RoundCounter
+from harness.counts.run import PromptRecord, Run, accepted_of, histogram_of
+from harness.pair.pair import Pair
+from harness.pair.prompts import Prompt
+
+__all__ = ["Decoded", "as_run", "to_record", "torch_versions"]
+
+
+@dataclass
+class Decoded:
+    """One prompt, decoded.
+
+    Attributes:
+        continuation: Its tokens so far, past the limit if the last round went past it.
+        counter: The rounds counted so far.
+        chains: The chain proposed in each round, the EOS round included.
+    """
+
+    continuation: list[int]
+    counter: RoundCounter
+    chains: list[tuple[int, ...]] = field(default_factory=list)
+
+    def going(self) -> bool:
+        """Whether another round starts."""
+        limits = self.counter.limits
+        ended = self.counter.eos_round is not None or limits.ended(self.continuation)
+        return not ended and len(self.continuation) < limits.max_new_tokens
+
+    def verify(self, chain: Sequence[int], predicted: Sequence[int]) -> int:
+        """Take one round's chain and the target's k+1 predictions; return the number of tokens accepted."""
+        accepted = accepted_of(chain, predicted)
+        self.chains.append(tuple(chain))
+        self.continuation.extend(self.counter.add(len(chain), accepted, [*chain[:accepted], predicted[accepted]]))
+        return accepted
+
+
+def to_record(prompt: Prompt, decoded: Decoded) -> PromptRecord:
+    """Return what a decoder knows about one prompt."""
+    counter = decoded.counter
+    return PromptRecord(
+        id=prompt.id,
+        category=prompt.category,
+        prompt_hash=prompt.hash,
+        prompt_tokens=len(prompt.ids),
+        continuation=tuple(decoded.continuation),
+        rounds=tuple(counter.rounds),
+        histogram=histogram_of(counter.rounds, counter.limits.num_steps),
+        eos_round=counter.eos_round,
+        chains=tuple(decoded.chains),
+    )
+
+
+def torch_versions() -> dict[str, str]:
+    """Return the versions of the libraries that an engine on this machine computes with."""
+    # Imported here: a server's run needs neither, and both take seconds.
+    import torch
+    import transformers
+
+    return {"torch": torch.__version__, "transformers": transformers.__version__}
+
+
+def as_run(
+    pair: Pair,
+    records: Sequence[PromptRecord],
+    engine: str,
+    seconds: float,
+    versions: Mapping[str, str] | None = None,
+) -> Run:
+    """Return records as a run on this machine.
+
+    Args:
+        pair: Gives device, dtype and chain length.
+        records: One record per prompt.
+        engine: The engine's name, with its mode.
+        seconds: Wall-clock time of the engine, loading included.
+        versions: Library versions; torch's and transformers' if `None`.
+    """
+    return Run(
+        engine=engine,
+        device=pair.settings.engine.device,
+        dtype=pair.settings.engine.dtype,
+        num_steps=pair.settings.decode.num_steps,
+        records=tuple(records),
+        versions={"python": platform.python_version(), **(torch_versions() if versions is None else versions)},
+        seconds=seconds,
+    )
