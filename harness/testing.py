@@ -1,4 +1,4 @@
-"""Tiny targets of real architectures, and hypothesis strategies over layer ids and draft configs, for anybody's tests.
+"""Tiny targets of real architectures, and hypothesis strategies over layer ids and draft configs, for your own tests.
 
     from hypothesis import given
     from harness.testing import layer_cases, tiny_target
@@ -159,13 +159,13 @@ def layer_cases(draw: st.DrawFn, *, most_layers: int = 7) -> LayerCase:
 def layer_ids(
     draw: st.DrawFn, convention: str, *, num_layers: int, architecture: str = "LlamaForCausalLM"
 ) -> tuple[int, ...]:
-    """Return layer ids that are valid in a convention, as `sglang==0.5.23`, for a target."""
+    """Return layer ids that are valid in a convention, such as `sglang==0.5.23`, for a target."""
     boundaries = draw(boundary_lists(num_layers))
     for candidate in (boundaries, tuple(sorted(set(boundaries))), (1,), (2,)):
         try:
             return write_ids(candidate, convention, num_layers=num_layers, architecture=architecture).ids
         except InputError:
-            # Order, repeats or an end of the range cannot be said: fall back on what can.
+            # The convention cannot express the order, repeats or an end of the range: fall back on what it can.
             continue
     raise AssertionError(f"{convention} can say no boundary of {num_layers} layers")
 
@@ -233,7 +233,7 @@ def draft_configs(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def malformed_draft_configs(draw: st.DrawFn) -> dict[str, Any]:
-    """Return draft configs of which none may be read: wrong kinds of values, keys that disagree, unknown kinds."""
+    """Return draft configs that must all be refused: wrong kinds of values, keys that disagree, unknown kinds."""
     config = draw(draft_configs())
     fault = draw(st.sampled_from(["kind", "ids", "section", "disagree", "flag", "flags"]))
     if fault == "kind":

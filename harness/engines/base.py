@@ -30,7 +30,7 @@ Continuations = dict[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Progress:
-    """Where an engine tells how far it is.
+    """Receives how far an engine is.
 
     Attributes:
         begin: Called with what begins and how many prompts it goes through.
@@ -84,8 +84,8 @@ class Recording:
     Attributes:
         run: The pair as it is.
         noise: What rounding alone changes, by dtype.
-        shifted: The same texts with every boundary moved by one, which a golden must be able to see; `None` where the
-            engine cannot do that.
+        shifted: The same continuations with every boundary moved by one, which a golden must be able to see; `None` if
+            the engine cannot do that.
         shifted_boundaries: Those boundaries.
     """
 
@@ -105,13 +105,13 @@ class Recorder(Protocol):
         require_worthy: Callable[[Sequence[PromptRecord]], None],
         progress: Progress,
     ) -> Recording:
-        """Decode the prompts, measure the pair on the texts, and measure what the golden must tell apart.
+        """Decode the prompts, measure the pair on the continuations, and measure what the golden must tell apart.
 
         Args:
             pair: The pair, with the engine settings to use.
             prompts: The prompts.
             require_worthy: Called with the records before anything else is measured; raises to refuse them.
-            progress: Where to tell how far it is.
+            progress: Receives how far it is.
         """
         ...
 
@@ -139,12 +139,12 @@ def view_of(states: Any) -> StateView:
 
 @dataclass(frozen=True)
 class Resolved:
-    """What an engine of somebody else's made of the draft's config.
+    """What an external engine made of the draft's config.
 
     Attributes:
         model: The class of its target.
-        ids: The layer ids that it found, `None` where it found none and takes its default.
-        captured: The boundaries that the target's class was set to capture; `None` where the class keeps no list.
+        ids: The layer ids that it found; `None` if it found none and takes its default.
+        captured: The boundaries that the target's class was set to capture; `None` if the class does not keep a list.
     """
 
     model: str
@@ -159,13 +159,13 @@ class Probe:
     Attributes:
         slots: Each captured boundary, in the order of concatenation.
         concatenated: What the target gave.
-        received: What the draft was given; `None` where that cannot be another thing.
-        fused: What its `fc` made of that; `None` where the engine does not show it.
+        received: What the draft was given; `None` if that cannot differ from `concatenated`.
+        fused: What its `fc` made of that; `None` if the engine does not show it.
         proposals: The first chain, target ids.
-        predicted: The target's own choice after the last known token and after each proposed; `None` where the engine
+        predicted: The target's own choice after the last known token and after each proposed; `None` if the engine
             does not verify.
         accepted: How many of the chain were accepted.
-        resolved: What an engine of somebody else's made of the config.
+        resolved: What an external engine made of the config.
     """
 
     slots: tuple[StateView, ...]

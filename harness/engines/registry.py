@@ -18,12 +18,12 @@ def split_engine(name: str, *, file: Path | None = None, key: str = "engine") ->
     """Return an engine's name and mode.
 
     Args:
-        name: The engine, as `reference:batched`.
+        name: The engine, such as `reference:batched`.
         file: Where the name was written, for the message.
         key: The key or option that it was given by.
 
     Raises:
-        InputError: There is no such engine.
+        InputError: The engine is unknown.
     """
     if name not in ENGINES:
         raise InputError("no such engine", file=file, key=key, found=name, expected=" or ".join(ENGINES))
@@ -35,7 +35,7 @@ def find_engine(name: str) -> Engine:
     """Return the engine called `name`.
 
     Raises:
-        InputError: There is no such engine.
+        InputError: The engine is unknown.
     """
     base, mode = split_engine(name)
     # Imported here: torch and transformers take seconds, and only a run needs them.
@@ -53,7 +53,7 @@ def find_engine(name: str) -> Engine:
 
 
 def as_served(pair: Pair, stated: Collection[str] = ()) -> Pair:
-    """Return a pair as its engine serves it: by the engine's own reading of the draft's config, where it has one.
+    """Return a pair as its engine serves it: by the engine's own reading of the draft's config, if it has one.
 
     Args:
         pair: The pair.
@@ -79,7 +79,7 @@ def find_recorder(name: str) -> Recorder:
     """Return the engine called `name`, by which a golden can be recorded.
 
     Raises:
-        InputError: There is no such engine, or it does not know every position.
+        InputError: The engine is unknown, or does not know every position.
     """
     _, mode = split_engine(name)
     if mode != "replay":
@@ -98,7 +98,7 @@ def find_prober(name: str) -> Prober:
     """Return the engine called `name`, whose pipeline can be looked into.
 
     Raises:
-        InputError: There is no such engine, or it shows nothing of its pipeline.
+        InputError: The engine is unknown, or shows nothing of its pipeline.
     """
     base, mode = split_engine(name)
     if base == "server":

@@ -1,7 +1,8 @@
 """Capturing a target's hidden states at boundaries, by hooks on its decoder blocks.
 
-Boundary k is read where block k-1 hands over, never from transformers' `hidden_states`, whose last entry is taken after
-the final norm. So boundary N is the residual stream before that norm, as everywhere in this project.
+Boundary k, the aux hidden state after block k, is read from the output of the k-th block, never from transformers'
+`hidden_states`, whose last entry is taken after the final norm. So boundary N is the residual stream before that norm,
+as everywhere in this project.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def decoder_blocks(model: nn.Module, num_layers: int) -> nn.ModuleList:
     """Return the target's decoder blocks.
 
     Raises:
-        InputError: The model has no list of `num_layers` blocks where transformers keeps them.
+        InputError: The model does not have a list of `num_layers` blocks in the usual place.
     """
     decoder = cast(Any, model).get_decoder()
     blocks = getattr(decoder, "layers", None)
@@ -36,15 +37,15 @@ def decoder_blocks(model: nn.Module, num_layers: int) -> nn.ModuleList:
 
 
 def _watch_boundaries(
-    model: nn.Module, num_layers: int, boundaries: Iterable[int], tell: Callable[[int, Tensor], None]
+    model: nn.Module, num_layers: int, boundaries: Iterable[int], receive: Callable[[int, Tensor], None]
 ) -> list[torch.utils.hooks.RemovableHandle]:
-    """Call `tell` with each of the boundaries and its state [B, T, H] as forward calls pass it.
+    """Call `receive` with each of the boundaries and its state [B, T, H] as forward calls pass it.
 
     Args:
         model: A transformers causal language model.
         num_layers: Its number of decoder blocks, N.
         boundaries: Boundaries from 0 to N.
-        tell: Must not keep the state itself: a later block may update it in place.
+        receive: Must not keep the state itself: a later block may update it in place.
 
     Returns:
         The handles, whose `remove` ends the watch.
@@ -52,11 +53,11 @@ def _watch_boundaries(
     blocks = decoder_blocks(model, num_layers)
 
     def before_first(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        tell(0, args[0] if args else kwargs["hidden_states"])
+        receive(0, args[0] if args else kwargs["hidden_states"])
 
     def after(boundary: int) -> Callable[..., None]:
         def hook(_module: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
-            tell(boundary, output[0] if isinstance(output, tuple) else output)
+            receive(boundary, output[0] if isinstance(output, tuple) else output)
 
         return hook
 
@@ -69,7 +70,7 @@ def _watch_boundaries(
 
 
 class BoundaryWatch:
-    """Context manager that is told what passes chosen boundaries during forward calls; `_keep` says what it keeps.
+    """Context manager that sees the states at chosen boundaries during forward calls; `_keep` decides what it keeps.
 
     Args:
         model: A transformers causal language model.
@@ -83,7 +84,7 @@ class BoundaryWatch:
         self.boundaries = tuple(boundaries)
         outside = [boundary for boundary in self.boundaries if not 0 <= boundary <= num_layers]
         if outside:
-            raise InputError("no such boundary", found=outside, expected=f"0 to {num_layers}")
+            raise InputError("the boundary does not exist", found=outside, expected=f"0 to {num_layers}")
         self._kept: dict[int, Tensor] = {}
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
 
@@ -103,7 +104,7 @@ class BoundaryWatch:
 
 
 class BoundaryCapture(BoundaryWatch):
-    """Keeps the states [B, T, H] themselves; arguments as `BoundaryWatch`'s."""
+    """Keeps the states [B, T, H] themselves; its arguments are those of `BoundaryWatch`."""
 
     def concatenated(self) -> Tensor:
         """Return the latest forward's states, concatenated in the boundaries' order: [B, T, len(boundaries) * H]."""

@@ -26,7 +26,7 @@ class ParallelChains:
         draft: The draft.
         next_tokens: int64 [B, T]; token j+1 at column j.
         states: Concatenated boundaries [B, T, num_boundaries * target width] at positions 0 … T-1.
-        starts: int64 [B, n]: the positions j at which chains start; all T positions where it is `None`. Padding may
+        starts: int64 [B, n]: the positions j at which chains start; all T positions if `None`. Padding may
             repeat any valid position.
 
     Attributes:

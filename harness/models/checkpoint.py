@@ -24,7 +24,7 @@ _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 @dataclass(frozen=True)
 class Header:
-    """What a checkpoint says of a tensor before the tensor is read.
+    """What a checkpoint says about a tensor before the tensor is read.
 
     Attributes:
         file: The file it is in.
@@ -46,7 +46,7 @@ def weight_files(folder: Path) -> list[Path]:
     """Return the files of a checkpoint's weights, one or the shards of its index; safetensors before pickles.
 
     Raises:
-        InputError: There are none, or the index names one that is not there.
+        InputError: The checkpoint does not have weights, or its index names a file that is not there.
     """
     for name in _WEIGHTS:
         if is_file(folder / name):
@@ -54,7 +54,7 @@ def weight_files(folder: Path) -> list[Path]:
         if is_file(folder / f"{name}.index.json"):
             return _shards(folder, folder / f"{name}.index.json")
     raise InputError(
-        "the checkpoint has no weights",
+        "the checkpoint does not have weights",
         file=folder,
         expected=" or ".join(f"{name} or {name}.index.json" for name in _WEIGHTS),
         next_step="convert other formats with safetensors' own tools",
@@ -65,7 +65,7 @@ def _shards(folder: Path, index: Path) -> list[Path]:
     weight_map = read_json_object(index, what="weights' index").get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise InputError(
-            "the index names no files",
+            "the index does not name any files",
             file=index,
             key="weight_map",
             found=quote(weight_map),
@@ -157,7 +157,7 @@ def _pickled(file: Path, device: str) -> dict[str, Tensor]:
         raise _unreadable(file, error, "a pickle of tensors only, as torch.save writes it") from None
     if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
         raise InputError(
-            "the weights are no state dict",
+            "the weights are not a state dict",
             file=file,
             found=type(found).__name__,
             expected="tensors by name",
@@ -193,7 +193,7 @@ def check_finite(name: str, tensor: Tensor, file: Path) -> None:
     """
     if not tensor.is_floating_point():
         return
-    # torch knows no isfinite for floats of eight bits.
+    # torch does not have isfinite for 8-bit floats.
     finite = torch.isfinite(tensor.float() if tensor.element_size() == 1 else tensor)
     if not bool(finite.all()):
         bad = int((~finite).sum())

@@ -180,7 +180,7 @@ class Eagle3Draft(nn.Module):
         return draft_ids + self.d2t[draft_ids]
 
     def from_target(self) -> Tensor:
-        """Return int64 [vocab]: each target id's draft id, -1 where the draft cannot propose it."""
+        """Return int64 [vocab]: each target id's draft id, -1 if the draft cannot propose it."""
         inverse = torch.full((self.spec.vocab_size,), -1, dtype=torch.int64, device=self.d2t.device)
         ids = torch.arange(self.spec.draft_vocab_size, device=self.d2t.device)
         inverse[self.to_target(ids)] = ids
@@ -194,7 +194,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         q: Queries [B, n, heads, d].
         k: Keys [B, kv heads, L, d].
         v: Values [B, kv heads, L, d].
-        mask: bool, broadcastable to [B, heads, n, L], true where a key is seen; all are where it is `None`.
+        mask: bool, broadcastable to [B, heads, n, L], true for each key that is seen; every key is if `None`.
 
     Returns:
         [B, n, heads, d].
@@ -212,7 +212,7 @@ def _activation(spec: DraftSpec) -> nn.Module:
             file=spec.config_file,
             key="hidden_act",
             found=spec.hidden_act,
-            expected="a name that transformers knows, as silu",
+            expected="a name that transformers knows, such as silu",
         )
     return cast(nn.Module, ACT2FN[spec.hidden_act])
 

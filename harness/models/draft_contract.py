@@ -1,6 +1,6 @@
 """Which tensors a draft's checkpoint must hold, by its config: names and shapes, without weights and without memory.
 
-Kimi-K2.5's `fc` is 3 * 7168 = 21,504 wide whether its weights are at hand or not.
+Kimi-K2.5's `fc` is 3 * 7168 = 21,504 wide, and its weights are not needed to say so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from harness.pair.draft_spec import DraftSpec, Mla
 
 __all__ = ["by_canonical_name", "check_headers", "expected_tensors", "require_tensors"]
 
-# Buffers that some writers save and every reader computes anew.
+# Buffers that some writers save and every reader recomputes.
 _COMPUTED = ("midlayer.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq")
 # The names that EAGLE-3.1 drafts had before fc_norm was numbered.
 _LEGACY = {"aux_norm_low.": "fc_norm.0.", "aux_norm_mid.": "fc_norm.1.", "aux_norm_high.": "fc_norm.2."}
@@ -40,7 +40,7 @@ def _canonical(name: str) -> str:
 def by_canonical_name(written: Mapping[str, _Value], spec: DraftSpec, file: Path) -> dict[str, _Value]:
     """Return a checkpoint's tensors, or what is known of them, by the names used here.
 
-    Those that every reader computes anew are left out, and those of flags that whoever serves the draft does not read.
+    Buffers that every reader recomputes are left out, and tensors of flags that the serving engine does not read.
 
     Args:
         written: By the names in the checkpoint.
@@ -59,12 +59,12 @@ def by_canonical_name(written: Mapping[str, _Value], spec: DraftSpec, file: Path
             continue
         if canonical in found:
             raise InputError(
-                "the draft's weights hold a tensor twice",
+                "the draft's weights contain a tensor twice",
                 file=file,
                 key=canonical,
                 found=f"{names[canonical]} and {name}",
                 expected="one of them",
-                next_step="export the draft again; which of them an engine takes is chance",
+                next_step="export the draft again; it is chance which of them an engine takes",
             )
         found[canonical], names[canonical] = value, name
     return found
@@ -82,14 +82,14 @@ def expected_tensors(spec: DraftSpec, num_boundaries: int) -> dict[str, Tensor]:
     """
     try:
         with torch.device("meta"):
-            # Rope has no tensors of its own: what it makes of its keys is not asked here.
+            # Rope does not have tensors: its keys do not matter here.
             draft = Eagle3Draft(replace(spec, rope={}), num_boundaries)
             if spec.mla is not None:
                 draft.midlayer.self_attn = _latent_attention(spec, spec.mla)
             return draft.state_dict()
     except (RuntimeError, OverflowError, TypeError) as error:
         raise InputError(
-            "no draft of these sizes can be built",
+            "a draft of these sizes cannot be built",
             file=spec.config_file,
             key="intermediate_size, num_attention_heads, head_dim",
             found=f"{spec.intermediate_size}, {spec.num_heads}, {spec.head_dim}",
@@ -135,7 +135,7 @@ def check_headers(spec: DraftSpec, num_boundaries: int) -> dict[str, tuple[int, 
         The shapes by canonical name.
 
     Raises:
-        InputError: There are no weights, they cannot be read, or a tensor is missing, unknown or misshapen.
+        InputError: The weights are missing or unreadable, or a tensor is missing, unknown or misshapen.
     """
     file = weight_files(spec.path)[0]
     found = by_canonical_name({name: head.shape for name, head in read_headers(spec.path).items()}, spec, file)
@@ -171,7 +171,7 @@ def require_tensors(
         )
     if unknown:
         raise InputError(
-            "the draft's weights hold tensors that its config has no place for",
+            "the draft's weights contain tensors that its config does not have",
             file=file,
             key=unknown[0],
             found=f"{len(unknown)} unknown: {', '.join(unknown[:4])}",

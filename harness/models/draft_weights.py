@@ -29,7 +29,7 @@ def load_draft(
     Args:
         spec: Its description.
         num_boundaries: How many boundaries are concatenated for its `fc`.
-        target_embedding: The target's table [vocab, H], used where the checkpoint ships none.
+        target_embedding: The target's table [vocab, H], used if the checkpoint does not ship one.
         dtype: What it computes in; weights are converted.
         device: Where it computes.
 
@@ -42,7 +42,7 @@ def load_draft(
             file=spec.config_file,
             key="architectures",
             found=spec.architecture,
-            expected="a draft as LlamaForCausalLMEagle3",
+            expected="a draft such as LlamaForCausalLMEagle3",
             next_step="harness trace --static and harness layers read this draft",
         )
     file = weight_files(spec.path)[0]
@@ -53,7 +53,7 @@ def load_draft(
     for name, tensor in tensors.items():
         if tensor.is_floating_point() != expected[name].is_floating_point() and name not in ("d2t", "t2d"):
             raise InputError(
-                "the tensor holds no weights",
+                "the tensor does not hold weights",
                 file=file,
                 key=name,
                 found=tensor.dtype,
@@ -76,7 +76,7 @@ def _fill_optional(
     if "embed_tokens.weight" not in tensors:
         if embedding.shape != expected["embed_tokens.weight"].shape:
             raise InputError(
-                "the draft ships no embedding and the target's does not fit it",
+                "the draft does not ship an embedding, and the target's does not fit it",
                 file=file,
                 key="embed_tokens.weight",
                 found=list(embedding.shape),
@@ -86,7 +86,7 @@ def _fill_optional(
     if spec.tie_word_embeddings and "lm_head.weight" not in tensors:
         if spec.draft_vocab_size != spec.vocab_size:
             raise InputError(
-                "the head is tied to the embedding, whose vocabulary is another",
+                "the head is tied to the embedding, which has another vocabulary",
                 file=spec.config_file,
                 key="tie_word_embeddings",
                 found=f"draft_vocab_size {spec.draft_vocab_size}, vocab_size {spec.vocab_size}",
@@ -102,7 +102,7 @@ def _check_map(tensors: dict[str, Tensor], spec: DraftSpec, file: Path) -> None:
     d2t = tensors["d2t"]
     if d2t.is_floating_point() or d2t.is_complex() or d2t.dtype == torch.bool:
         raise InputError(
-            "the vocabulary map holds no integers", file=file, key="d2t", found=d2t.dtype, expected="int64"
+            "the vocabulary map does not hold integers", file=file, key="d2t", found=d2t.dtype, expected="int64"
         )
     if tensors["t2d"].dtype != torch.bool:
         raise InputError("the mask is not boolean", file=file, key="t2d", found=tensors["t2d"].dtype, expected="bool")
@@ -121,7 +121,7 @@ def _check_map(tensors: dict[str, Tensor], spec: DraftSpec, file: Path) -> None:
 
 
 def vocabulary_map(spec: DraftSpec) -> tuple[Tensor, Tensor] | None:
-    """Return `d2t` (int64 [draft vocab]) and `t2d` (bool [vocab]) of a checkpoint, `None` where it ships no map.
+    """Return `d2t` (int64 [draft vocab]) and `t2d` (bool [vocab]) of a checkpoint; `None` if it does not ship a map.
 
     Raises:
         InputError: A file is corrupt, or a map is out of range.

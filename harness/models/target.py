@@ -76,8 +76,8 @@ class Target:
         Args:
             ids: int64 [B, T].
             cache: A transformers cache, extended in place.
-            mask: Additive attention mask [B, 1, T, L]; plain causal attention where it is `None`.
-            positions: int64 [B, T]; continues the cache where it is `None`.
+            mask: Additive attention mask [B, 1, T, L]; plain causal attention if `None`.
+            positions: int64 [B, T]; continues the cache if `None`.
             keep: How many of the last positions get logits; 0 for all.
 
         Returns:
@@ -128,9 +128,9 @@ def load_target(spec: TargetSpec, *, dtype: torch.dtype, device: str = "cpu") ->
             output_loading_info=True,
             local_files_only=True,
             use_safetensors=weight_files(spec.path)[0].suffix == ".safetensors",
-            # Code that a checkpoint brings is never run, and the user not asked about it.
+            # Code that a checkpoint brings is never run, and the user is not asked about it.
             trust_remote_code=False,
-            # So that other shapes are told by us, with their names.
+            # So that wrong shapes are reported by us, with their names.
             ignore_mismatched_sizes=True,
         )
     _check_names(info, headers, spec)
@@ -180,7 +180,7 @@ def _check_names(info: dict[str, Any], headers: dict[str, Header], spec: TargetS
         raise _misshapen(name, found, expected, headers[name].file if name in headers else spec.path)
     for kind, problem in (
         ("missing_keys", "the target's weights lack tensors"),
-        ("unexpected_keys", "the target's weights hold tensors that its config has no place for"),
+        ("unexpected_keys", "the target's weights contain tensors that its config does not have"),
     ):
         names = sorted(str(name) for name in info.get(kind) or ())
         if names:
@@ -195,11 +195,11 @@ def _check_names(info: dict[str, Any], headers: dict[str, Header], spec: TargetS
 
 
 def _require_numbers(wrong: list[str], headers: dict[str, Header]) -> None:
-    """Refuse the first of the tensors found to be of no kind that weights are: transformers would just convert it."""
+    """Refuse tensors of a kind that weights do not have: transformers would simply convert them."""
     if wrong:
         header = headers[wrong[0]]
         raise InputError(
-            "the tensor holds no weights",
+            "the tensor does not hold weights",
             file=header.file,
             key=wrong[0],
             found=header.dtype,
@@ -209,7 +209,7 @@ def _require_numbers(wrong: list[str], headers: dict[str, Header]) -> None:
 
 @torch.inference_mode()
 def _try(target: Target) -> None:
-    """Run the target once, so that a config that loads and cannot run, or computes NaN, is told before it matters."""
+    """Run the target once, so that a config that loads but cannot run, or computes NaN, is reported early."""
     ids = torch.zeros(1, 2, dtype=torch.int64, device=target.device)
     with _running(target.spec, "run"):
         logits = target.forward(ids)
@@ -220,7 +220,7 @@ def _try(target: Target) -> None:
 def _unusable(spec: TargetSpec, logits: Tensor) -> InputError:
     bad = int((~torch.isfinite(logits)).sum())
     return InputError(
-        "the target computes no usable logits",
+        "the target does not compute usable logits",
         file=spec.path,
         found=f"shape {list(logits.shape)}, {bad} of {logits.numel()} not finite",
         expected=f"shape {[*logits.shape[:-1], spec.vocab_size]}, all finite",
@@ -230,7 +230,7 @@ def _unusable(spec: TargetSpec, logits: Tensor) -> InputError:
 
 @contextlib.contextmanager
 def _running(spec: TargetSpec, what: str) -> Iterator[None]:
-    """Tell whatever transformers raises in the block as a fault of the checkpoint that it was given."""
+    """Report whatever transformers raises in the block as a fault of the checkpoint that it was given."""
     try:
         with quiet():
             yield

@@ -32,7 +32,7 @@ YARN: dict[str, Any] = {
     "mscale": 1.0,
     "mscale_all_dim": 1.0,
 }
-# The only sizes of latent attention, beside 512 and 64, that SGLang's decode kernel knows.
+# The only sizes of latent attention, besides 512 and 64, that SGLang's decode kernel supports.
 LATENT: dict[str, Any] = {"kv_lora_rank": 256, "qk_rope_head_dim": 32}
 _MLA: dict[str, Any] = {
     **_EXPERTS,
@@ -174,7 +174,7 @@ TINY_TARGETS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 def move_norms_off_one(model: nn.Module) -> None:
-    """Change the norms of a model: one whose weights are one cannot be told from one missing or applied twice."""
+    """Change the norms of a model: a norm whose weights are all one looks like one that is missing or applied twice."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name:

@@ -46,7 +46,7 @@ def forward_continuations(
     Returns:
         Its agreement with each continuation, and the ids [B, T+1] whose first T positions it ran on.
     """
-    # Right padding needs no mask: no real position ever sees what stands to its right.
+    # Right padding needs no mask: no real position ever sees what is to its right.
     ids = pad(
         [[*prompt.ids, *continuation] for prompt, continuation in zip(prompts, continuations, strict=True)],
         target.device,

@@ -24,7 +24,7 @@ __all__ = ["batched", "decode_batch"]
 def batched(
     loaded: LoadedModels, prompts: Sequence[Prompt], advance: Callable[[int], None] = lambda _count: None
 ) -> list[PromptRecord]:
-    """Decode prompts speculatively in batches; arguments and result as `sequential`'s.
+    """Decode prompts speculatively in batches; arguments and result are those of `sequential`.
 
     A target with windowed attention is decoded one prompt at a time.
     """

@@ -112,8 +112,8 @@ def _decode_greedily(loaded: LoadedPair, prompts: Sequence[Prompt], progress: Pr
 
 
 def shifted(pair: Pair) -> tuple[int, ...]:
-    """Return the pair's boundaries moved by one: up, or down where the highest is the target's last."""
+    """Return the pair's boundaries moved by one: up, or down if the highest is the target's last."""
     step = 1 if max(pair.boundaries) < pair.target.num_layers else -1
     moved = tuple(boundary + step for boundary in pair.boundaries)
-    # With the embedding and the last both captured neither way is open to all: those at the end stay.
+    # If the embedding and the last are both captured, neither direction is open to all: those at the end stay.
     return tuple(min(max(boundary, 0), pair.target.num_layers) for boundary in moved)

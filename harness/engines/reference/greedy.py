@@ -21,7 +21,7 @@ def greedy_continuations(
     limits: Limits,
     advance: Callable[[int], None] = lambda _count: None,
 ) -> list[tuple[int, ...]]:
-    """Decode each prompt greedily, in batches where the model's attention allows.
+    """Decode each prompt greedily, in batches if the model's attention allows it.
 
     Args:
         target: The target.

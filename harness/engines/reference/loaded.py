@@ -49,7 +49,7 @@ def load(pair: Pair) -> LoadedPair:
     """Load a pair's models.
 
     Raises:
-        InputError: A checkpoint cannot be used as it stands, or the device is not there.
+        InputError: A checkpoint cannot be used as it is, or the device is not available.
     """
     _require_states(pair)
     engine = pair.settings.engine
@@ -57,13 +57,13 @@ def load(pair: Pair) -> LoadedPair:
     try:
         # Read back: the meta device holds no values.
         torch.zeros(1, device=engine.device).item()
-    except Exception as error:  # noqa: BLE001 - each backend fails in its own way where it is not there
+    except Exception as error:  # noqa: BLE001 - each missing backend fails in its own way
         raise InputError(
             "the device is not available",
             file=pair.file,
             key="engine.device or --device",
             found=f"{engine.device or 'nothing'}: {error}",
-            expected="cpu, or cuda where torch sees a GPU",
+            expected="cpu, or cuda if torch sees a GPU",
         ) from None
     target = load_target(pair.target, dtype=dtype, device=engine.device)
     draft = load_draft(

@@ -1,6 +1,6 @@
 """How much rounding alone changes: the pair's golden continuations replayed with disturbances of the size of rounding.
 
-A golden must hold on another machine, where kernels sum in another order. The noise floor is measured with copies that
+A golden must hold on another machine, whose kernels sum in another order. The noise floor is measured with copies that
 stand for such machines: every prompt alone instead of in batches, and captured states jittered by some units in the
 last place. For bfloat16, the whole pair is computed in it.
 """
@@ -41,7 +41,7 @@ def measure_noise(
     jitters: Sequence[Sequence[PromptRecord]],
     progress: Progress,
 ) -> dict[str, NoiseSample]:
-    """Return the noise of the pair's own dtype, and of bfloat16 where a copy of the target fits in memory.
+    """Return the noise of the pair's own dtype, and of bfloat16 if a copy of the target fits in memory.
 
     Args:
         loaded: The pair.
@@ -49,7 +49,7 @@ def measure_noise(
         continuations: Their continuations.
         records: What replay makes of them.
         jitters: What it makes of them in the wirings of `jittered`.
-        progress: Where to tell how far it is.
+        progress: Receives how far it is.
     """
     dtype = loaded.pair.settings.engine.dtype
     bfloat16 = dtype in ("float32", "float64") and _size(loaded.target) <= _LARGEST_COPY
@@ -79,7 +79,7 @@ def _rerun(
 
 
 def jittered(boundaries: tuple[int, ...]) -> list[DraftInput]:
-    """Return wirings whose states are disturbed as another machine's kernels would."""
+    """Return wirings whose states are disturbed as much as another machine's kernels would disturb them."""
     return [DraftInput(boundaries, _jitter(seed)) for seed in _SEEDS]
 
 

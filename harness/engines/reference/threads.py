@@ -1,4 +1,4 @@
-"""How many threads torch uses: one for a small target, unless the user has said otherwise."""
+"""How many threads torch uses: one for a small target, unless the user chose a number."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _SMALL_WIDTH = 512
 
 @contextlib.contextmanager
 def suitable_threads(pair: Pair) -> Iterator[None]:
-    """Run the block with one CPU thread where the pair is small, and give torch its threads back afterwards.
+    """Run the block with one CPU thread if the pair is small, and give torch its threads back afterwards.
 
-    `OMP_NUM_THREADS` and `MKL_NUM_THREADS` are the user's word and are left alone.
+    `OMP_NUM_THREADS` and `MKL_NUM_THREADS` are the user's choice and are left alone.
     """
     chosen = any(os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"))
     before = torch.get_num_threads()

@@ -40,10 +40,10 @@ def failure(endpoint: str, asked: str, came: str, next_step: str) -> EngineError
 
 @dataclass(frozen=True)
 class Reply:
-    """A server's answer to a question that it need not know.
+    """A server's answer to a question that it need not be able to answer.
 
     Attributes:
-        status: 200, or 404 and the like where it knows no such path.
+        status: 200, or 404 and the like if it does not know the path.
         text: The body.
     """
 
@@ -55,7 +55,7 @@ class Client:
     """The harness' end of a server's HTTP.
 
     Args:
-        endpoint: The address, as `http://host:port`.
+        endpoint: The address, such as `http://host:port`.
         timeouts: How long it may take; the total counts from here on.
         concurrency: Requests at once.
         key: Where the address was written, for messages.
@@ -67,7 +67,7 @@ class Client:
         retried: What was sent again, and why.
 
     Raises:
-        InputError: The address or the key is none.
+        InputError: The address is not an HTTP URL, or the key is not printable ASCII.
     """
 
     def __init__(
@@ -151,13 +151,13 @@ class Client:
 
         Args:
             path: Of the request.
-            body: What is sent, as JSON.
+            body: The request's JSON.
             what: For what, in a message.
             allow: Statuses that are answers too.
 
         Raises:
-            InputError: The server has no such path, or wants another key.
-            EngineError: It fails, or answers what is no JSON.
+            InputError: The server does not have the path, or wants another key.
+            EngineError: It fails, or its answer is not JSON.
         """
         asked = f"POST {path} for {what}"
         status, answer = await self._exchange("POST", path, body, asked, allow=allow)
@@ -167,8 +167,8 @@ class Client:
         """Return the events with which a request is answered, each as its JSON, in order.
 
         Raises:
-            InputError: The server has no such path, or wants another key.
-            EngineError: It fails, or answers what are no such events, or ends them early.
+            InputError: The server does not have the path, or wants another key.
+            EngineError: It fails, its answer is not a stream of events, or the stream ends early.
         """
         asked = f"POST {path} for {what}"
         _, answer = await self._exchange("POST", path, body, asked)
@@ -176,7 +176,7 @@ class Client:
         data = [line.removeprefix("data:").strip() for line in lines if line.startswith("data:")]
         if len(data) < len(lines):
             other = next(line for line in lines if not line.startswith("data:"))
-            self.fail(asked, f"answered what is no stream of events: {other[:200]!r}", _PROXY)
+            self.fail(asked, f"answered with something that is not a stream of events: {other[:200]!r}", _PROXY)
         if not data or data[-1] != _DONE:
             self.fail(asked, f"ended its answer after {len(data)} events without the one that says so", _LOG)
         return [self.parse(line, asked) for line in data[:-1]]
@@ -185,12 +185,12 @@ class Client:
         """Return the JSON in an answer.
 
         Raises:
-            EngineError: It is none.
+            EngineError: The text is not JSON.
         """
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
-            self.fail(asked, f"answered what is no JSON: {text[:200]!r}", _PROXY)
+            self.fail(asked, f"answered with something that is not JSON: {text[:200]!r}", _PROXY)
 
     def fail(self, asked: str, came: str, next_step: str) -> NoReturn:
         """Raise the error of a server that fails."""
@@ -217,7 +217,7 @@ class Client:
             except TimeoutError:
                 self.fail(
                     asked,
-                    f"no end of the answer when the {self._timeouts.total:g} seconds for the whole run were over, "
+                    f"the answer had not ended when the {self._timeouts.total:g} seconds for the whole run were over, "
                     f"{len(received)} bytes received",
                     "see whether the server is busy, or raise engine.timeouts.total",
                 )
@@ -249,7 +249,7 @@ class Client:
         text = one_line(self._hide(body.decode("utf-8", "replace")), 300)
         if status in (401, 403):
             raise InputError(
-                "the server does not take the API key" if self._secret else "the server asks for an API key",
+                "the server does not accept the API key" if self._secret else "the server asks for an API key",
                 file=self.endpoint,
                 key=asked,
                 found=f"status {status}: {text}",
@@ -259,14 +259,14 @@ class Client:
             )
         if status in (404, 405):
             raise InputError(
-                "the server has no such path",
+                "the server does not have this path",
                 file=self.endpoint,
                 key=asked,
                 found=f"status {status}: {text}",
                 expected="an SGLang server's own address",
                 next_step="name the server itself, not a gateway or another service in front of it",
             )
-        self.fail(asked, f"answered status {status} ({text}), where 200 is expected", _LOG)
+        self.fail(asked, f"answered status {status} ({text}); 200 is expected", _LOG)
 
     def _hide(self, text: str) -> str:
         return text.replace(self._secret, f"${self._variable}") if self._secret else text
@@ -293,7 +293,7 @@ def _require_address(endpoint: str, key: str, key_variable: str, file: Path | No
         )
     if not usable:
         raise InputError(
-            "this is no address of a server",
+            "this is not the address of a server",
             file=file,
             key=key,
             found=endpoint or "nothing",
@@ -306,9 +306,9 @@ def _read_secret(variable: str) -> str:
     secret = os.environ.get(variable, "").strip()
     if not (secret.isascii() and secret.isprintable()):
         raise InputError(
-            "the API key holds letters that no HTTP header can carry",
+            "the API key contains characters that an HTTP header cannot carry",
             key=variable,
             expected="printable ASCII",
-            next_step="set it anew, without line breaks",
+            next_step="set it again, without line breaks",
         )
     return secret

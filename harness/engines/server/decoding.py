@@ -1,9 +1,9 @@
 """One prompt on an SGLang server: a stream of chunks and the request's counters, made into the reference's rounds.
 
-SGLang tells a request's counters at its end and its tokens as they come. A chunk is one verify round unless several
-have coalesced, on a slow connection or with `stream_interval` above 1. Where the chunks are as many as the rounds that
-were counted, the rounds are known in order, and must make up the histogram. Where they are not, the histogram of the
-rounds up to any token is still to be had: by asking for no more tokens than that, since SGLang counts its last round in
+SGLang sends a request's counters at its end and its tokens as they come. A chunk is one verify round unless several
+have coalesced, on a slow connection or with `stream_interval` above 1. If there are as many chunks as rounds were
+counted, the rounds are known in order, and must make up the histogram. If there are not, the histogram of the rounds
+up to any token is still available: by asking for no more tokens than that, since SGLang counts its last round in
 full. So the rule for the last round and for the end of the text is the reference's own in both cases.
 """
 
@@ -36,7 +36,7 @@ class Known(enum.Enum):
 
     ORDERED = "each round, in order"
     COUNTED = "how many rounds accepted how many tokens"
-    NOTHING = "nothing: the server decodes the prompt otherwise each time"
+    NOTHING = "nothing: the server decodes the prompt differently each time"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Measured:
     """One prompt's record and how it was come by.
 
     Attributes:
-        record: The record; it counts nothing where nothing is known.
+        record: The record; it counts nothing if nothing is known.
         known: How much could be known.
     """
 
@@ -73,7 +73,7 @@ class _Heard:
 
 
 class _WaversError(Exception):
-    """The server decoded a prompt otherwise than it did a moment ago."""
+    """The server decoded a prompt differently from a moment ago."""
 
 
 async def decode(client: Client, info: SglangInfo, prompt: Prompt, limits: Limits, vocab_size: int) -> Measured:
@@ -111,7 +111,7 @@ class _Asker:
         self._prompt = prompt
         self._k = num_steps
         self._vocab_size = vocab_size
-        # Known where it was read; another release would refuse the request.
+        # Only for releases whose source was read; another would refuse the request.
         known = info.stream_interval != 1 and info.checks_ids
         self._sampling: dict[str, Any] = SENT | ({"stream_interval": 1} if known else {})
         self.what = f"prompt {prompt.id!r}"
@@ -150,11 +150,11 @@ class _Asker:
             total = meta["completion_tokens"]
             # The list may have grown while the chunk waited to be written.
             ids = ids[:total]
-            # Chunks hold all tokens so far, or the new ones where the server streams incrementally.
+            # Chunks hold all tokens so far, or only the new ones if the server streams incrementally.
             if len(ids) != total:
                 ids = [*output, *ids]
             if len(ids) != total or ids[: len(output)] != output:
-                raise self.fail(f"counts {total} tokens where its chunks hold {len(ids)}")
+                raise self.fail(f"counts {total} tokens, but its chunks hold {len(ids)}")
             if total > len(output):
                 ends.append(total)
             output = ids
@@ -164,8 +164,8 @@ class _Asker:
         self._require_known(output)
         if meta.get("num_retractions"):
             raise self.fail(
-                "had to take the request back for want of cache and began anew, which makes other rounds",
-                "lower engine.concurrency, or measure when nobody else uses the server",
+                "ran out of cache, retracted the request and started it again, which makes other rounds",
+                "lower engine.concurrency, or measure when no other client uses the server",
             )
         return _Heard(tuple(output), tuple(ends), self._counters(meta, len(output)))
 
@@ -177,7 +177,7 @@ class _Asker:
             usable = False
         if not usable:
             raise self.fail(
-                f"answered a chunk of another shape: {str(event)[:200]}, where output_ids and "
+                f"answered a chunk of another shape: {str(event)[:200]}; output_ids and "
                 "meta_info.completion_tokens are expected",
                 "check that the address is an SGLang server's own",
             )
@@ -202,7 +202,7 @@ class _Asker:
             raise self.fail(f"{error}") from None
         last = 1 + counters.correct + counters.rounds
         if length > 1 and not counters.rounds:
-            raise self.fail(f"put out {length} tokens and has no spec_verify_ct: it does not tell what it accepts")
+            raise self.fail(f"output {length} tokens without spec_verify_ct: it does not report what it accepts")
         if length and not length <= last <= length + self._k:
             raise self.fail(
                 f"counters contradict the output: {counters.rounds} rounds with {counters.correct} accepted make "
@@ -212,7 +212,7 @@ class _Asker:
 
 
 def _ordered(heard: _Heard, k: int, asker: _Asker) -> tuple[int, ...] | None:
-    """Return the accepted count of each round in order; `None` where chunks have coalesced.
+    """Return the accepted count of each round in order; `None` if chunks have coalesced.
 
     Raises:
         EngineError: The chunks make up another histogram than was counted.
@@ -231,7 +231,7 @@ def _ordered(heard: _Heard, k: int, asker: _Asker) -> tuple[int, ...] | None:
         if min(rest) == 0 and sum(rest) == 1 and rest.index(1) >= grown[-1]:
             return (*grown[:-1], rest.index(1))
     raise asker.fail(
-        f"counts rounds by accepted tokens as {list(counted)}, its chunks brought {grown} beside each round's own token"
+        f"counts rounds by accepted tokens as {list(counted)}, its chunks brought {grown} besides each round's own"
     )
 
 
@@ -244,12 +244,12 @@ def _walked(prompt: Prompt, heard: _Heard, rounds: Sequence[int], limits: Limits
         out = len(decoded.continuation)
         emitted = heard.output[out : out + accepted + 1]
         decoded.continuation.extend(decoded.counter.add(limits.num_steps, accepted, emitted))
-    # What was proposed beside what was accepted, a server does not tell.
+    # A server does not report the proposed tokens that were not accepted.
     return replace(to_record(prompt, decoded), chains=None)
 
 
 async def _counted(prompt: Prompt, heard: _Heard, limits: Limits, asker: _Asker) -> PromptRecord:
-    """Count rounds whose order is not known, by asking again for the text up to where counting ends."""
+    """Count rounds whose order is not known, by asking again for the continuation up to the last token that counts."""
     end_of_text = next((index for index, token in enumerate(heard.output) if token in limits.eos_ids), None)
     ends_within = end_of_text is not None and end_of_text < limits.max_new_tokens
     counted = await asker.ask(
@@ -260,7 +260,7 @@ async def _counted(prompt: Prompt, heard: _Heard, limits: Limits, asker: _Asker)
     if end_of_text is not None and end_of_text < counted.end:
         decoded.continuation = list(heard.output[: end_of_text + 1])
         if end_of_text > 0:
-            # The round that put out the end is the last that was counted: none starts past it.
+            # The round that output the end is the last that was counted: none starts past it.
             last, histogram = await _without_last(heard, counted, end_of_text, asker)
             emitted = heard.output[counted.end - last - 1 : counted.end]
             decoded.counter.add(limits.num_steps, last, emitted)
@@ -268,7 +268,7 @@ async def _counted(prompt: Prompt, heard: _Heard, limits: Limits, asker: _Asker)
 
 
 async def _without_last(heard: _Heard, counted: _Heard, within: int, asker: _Asker) -> tuple[int, tuple[int, ...]]:
-    """Return the accepted count of the last round, which put out a token, and the histogram of those before it.
+    """Return the accepted count of the last round, which output a token, and the histogram of those before it.
 
     Raises:
         _WaversError: The server gives no rounds that fit.

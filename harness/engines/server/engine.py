@@ -36,7 +36,7 @@ def as_served(pair: Pair, stated: Collection[str]) -> Pair:
         stated: Which of `device` and `dtype` were asked for, and must be the server's.
 
     Raises:
-        InputError: There is no such server, or the pair cannot be measured on it as stated.
+        InputError: The server is not there, or the pair cannot be measured on it as stated.
         EngineError: It fails.
     """
     with _client(pair) as client:

@@ -26,7 +26,7 @@ def require_fit(info: SglangInfo, pair: Pair) -> tuple[str, ...]:
     """Refuse a server on which the pair would not be measured as its file says.
 
     Returns:
-        What is worth telling.
+        Notes for the report.
 
     Raises:
         InputError: It runs without speculation, with other settings, another target, or is too old to count.
@@ -51,7 +51,7 @@ def require_fit(info: SglangInfo, pair: Pair) -> tuple[str, ...]:
             next_step="start it with --speculative-algorithm EAGLE3 and the pair's draft, or name another server",
         )
     for key, value in expected.items():
-        # A release that does not know an option does not do what the option is for.
+        # A release without an option does not do what the option is for.
         if settings.get(key, False if value is False else None) != value:
             raise InputError(
                 "the server runs with another setting than the pair",
@@ -80,17 +80,17 @@ def require_plain(info: SglangInfo | VllmInfo, pair: Pair) -> None:
     """Refuse a second server that cannot say what the target alone would choose.
 
     Raises:
-        InputError: It is no SGLang, speculates, or runs another target.
+        InputError: It is not SGLang, speculates, or runs another target.
     """
     if isinstance(info, VllmInfo) or info.settings.get("speculative_algorithm"):
         found = "vLLM" if isinstance(info, VllmInfo) else info.settings["speculative_algorithm"]
         raise InputError(
-            "the plain endpoint is to be an SGLang server without speculation",
+            "the plain endpoint must be an SGLang server without speculation",
             file=info.endpoint,
             key="engine.plain_endpoint or --plain-endpoint",
             found=found,
             expected="an SGLang server of the same target, started without --speculative-algorithm",
-            next_step="name another server, or none: then the speculating server's own target judges",
+            next_step="name another server, or leave it out: then the speculating server's own target judges",
         )
     _require_sampling(info)
     _require_target(info, pair)
@@ -167,7 +167,7 @@ async def require_vocabulary(client: Client, info: SglangInfo, pair: Pair) -> No
 
 
 def _told(info: SglangInfo, pair: Pair) -> tuple[str, ...]:
-    """Tell where the server's models have other names than the pair's: over HTTP they are known by name only."""
+    """Return notes on models whose names differ from the pair's: over HTTP they are known by name only."""
     notes = []
     for what, key, ours in (
         ("target", "model_path", pair.settings.target),
@@ -175,17 +175,19 @@ def _told(info: SglangInfo, pair: Pair) -> tuple[str, ...]:
     ):
         theirs = info.settings.get(key)
         if theirs and PurePosixPath(str(theirs)).name != PurePosixPath(ours).name:
-            notes.append(f"the server's {what} is {theirs}, the pair file's {ours}: whether they are one is not known")
+            notes.append(
+                f"the server's {what} is {theirs}, the pair file's {ours}: it is not known whether they are the same"
+            )
     if info.settings.get("quantization"):
         notes.append(f"the server's target is quantised: {info.settings['quantization']}")
     return tuple(notes)
 
 
 def dtype_of(info: SglangInfo, pair: Pair) -> str:
-    """Return what a server computes in; where it says `auto`, by SGLang's rule, from the pair's target.
+    """Return the dtype of a server; if it says `auto`, by SGLang's rule from the pair's target.
 
     Raises:
-        InputError: It is none that goldens are kept by.
+        InputError: Goldens are not kept for this dtype.
     """
     text = str(info.settings.get("dtype") or "auto")
     text = _DTYPES.get(text, text)
@@ -199,7 +201,7 @@ def dtype_of(info: SglangInfo, pair: Pair) -> str:
         text = halved if named == "float32" else str(named)
     if text not in get_args(Dtype):
         raise InputError(
-            "the server computes in what no golden is kept by",
+            "unsupported server dtype",
             file=info.endpoint,
             key="dtype",
             found=text,
@@ -209,7 +211,7 @@ def dtype_of(info: SglangInfo, pair: Pair) -> str:
 
 
 def require_vllm_fit(info: VllmInfo, pair: Pair) -> tuple[str, ...]:
-    """Refuse a pair that vLLM does not serve, and tell what vLLM does not say of itself.
+    """Refuse a pair that vLLM does not serve, and return notes on what vLLM does not report about itself.
 
     Raises:
         InputError: The pair is served by another engine.
@@ -224,9 +226,9 @@ def require_vllm_fit(info: VllmInfo, pair: Pair) -> tuple[str, ...]:
             expected=f"vllm, or no such key: {info.endpoint} is vLLM {info.version}",
         )
     notes = [
-        "vLLM's counters are sums over all requests: no prompt's own rounds are known, and the floor alone decides",
-        "vLLM tells neither its way of speculation nor its draft, dtype or device: the pair file's are taken for them",
-        "the round that ends a text is counted in, which the golden keeps apart",
+        "vLLM's counters are sums over all requests: the rounds of a single prompt are not known, and the floor alone decides",
+        "vLLM reports neither its method of speculation nor draft, dtype or device: the pair file's are assumed",
+        "the round that ends a continuation is counted, which the golden keeps apart",
     ]
     if PurePosixPath(info.model).name != PurePosixPath(pair.settings.target).name:
         notes.append(f"the server's target is {info.model}, the pair file's {pair.settings.target}")

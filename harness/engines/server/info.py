@@ -1,4 +1,4 @@
-"""What a server says of itself."""
+"""What a server says about itself."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _CHECKS_IDS_SINCE = Version("0.5.23")
 
 @dataclass(frozen=True)
 class SglangInfo:
-    """What an SGLang server says of itself.
+    """What an SGLang server says about itself.
 
     Attributes:
         endpoint: Its address.
         version: Its release.
         settings: Its arguments as it resolved them.
-        model: What it says of its model.
+        model: What it says about its model.
     """
 
     endpoint: str
@@ -39,7 +39,7 @@ class SglangInfo:
 
     @property
     def device(self) -> str:
-        """Where it runs, as `cuda` or `cpu`."""
+        """Where it runs: `cuda` or `cpu`."""
         return str(self.settings.get("device") or "cuda")
 
     @property
@@ -53,7 +53,7 @@ class SglangInfo:
         return self.version >= _CHECKS_IDS_SINCE
 
     def described(self) -> dict[str, Any]:
-        """Return what is recorded of it: nothing that could hold a key."""
+        """Return what is recorded about it: nothing that could contain a key."""
         names = ("model_path", "served_model_name", "speculative_draft_model_path", "dtype", "quantization", "device")
         sizes = ("tp_size", "dp_size", "nnodes", "attention_backend", "disable_overlap_schedule", "disable_cuda_graph")
         speculative = (
@@ -69,7 +69,7 @@ class SglangInfo:
 
 @dataclass(frozen=True)
 class VllmInfo:
-    """What a vLLM server says of itself.
+    """What a vLLM server says about itself.
 
     Attributes:
         endpoint: Its address.
@@ -82,7 +82,7 @@ class VllmInfo:
     model: str
 
     def described(self) -> dict[str, Any]:
-        """Return what is recorded of it."""
+        """Return what is recorded about it."""
         return {
             "endpoint": self.endpoint,
             "engine": "vllm",

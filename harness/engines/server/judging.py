@@ -1,4 +1,4 @@
-"""A server's target along known texts: what `harness.engines.shared.sglang_target` asks, over HTTP."""
+"""A server's target along known continuations: `harness.engines.shared.sglang_target` over HTTP."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class HttpGenerator:
     def flush_cache(self) -> None:
         """Leave the server's cache alone, which belongs to its other users too.
 
-        Nothing is lost by that: where log-probabilities of a text are asked for, SGLang computes it anew.
+        Nothing is lost: if the log-probabilities of a continuation are asked for, SGLang computes it again.
         """
 
     async def _ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class HttpGenerator:
         _, answer = await self._client.ask("/generate", dict(body), what)
         try:
             meta = answer["meta_info"]
-            # The first entry is of a token that nothing predicts here.
+            # The first entry belongs to a token that nothing predicts here.
             best = [entry[0] for entry in meta["input_top_logprobs"][1:]]
             given = meta["input_token_logprobs"][1:]
             usable = _numbers(best) and _numbers(given)
@@ -58,7 +58,7 @@ class HttpGenerator:
         if not usable:
             self._client.fail(
                 f"POST /generate for {what}",
-                f"answered what holds no finite log-probabilities of the text: {str(answer)[:200]}",
+                f"answered without finite log-probabilities of the continuation: {str(answer)[:200]}",
                 "check that the address is an SGLang server's own, and that its target computes no NaN",
             )
         return dict(answer)

@@ -21,12 +21,12 @@ class Sums:
 
     Attributes:
         requests: Requests that ended.
-        generated: Tokens put out.
+        generated: Tokens generated.
         running: Requests that run now.
         drafts: Verify rounds.
         proposed: Tokens proposed.
         accepted: Tokens accepted.
-        reached: Rounds that accepted more than i tokens, by i; empty where the server does not speculate.
+        reached: Rounds that accepted more than i tokens, by i; empty if the server does not speculate.
     """
 
     requests: int
@@ -59,7 +59,7 @@ def read_sums(text: str) -> Sums:
     """Read the text of `/metrics`.
 
     Raises:
-        ValueError: A value is no number.
+        ValueError: A value is not a number.
     """
     samples = list(_samples(text))
 

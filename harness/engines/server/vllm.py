@@ -1,4 +1,4 @@
-"""A vLLM server: its sums before and after the prompts, and whether anybody else's requests are in them."""
+"""A vLLM server: its sums before and after the prompts, and whether other clients' requests are in them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _METRICS = "GET /metrics"
 # How long vLLM may take until a request that was answered is in its sums.
 _SETTLES = 10.0
 _PAUSE = 0.1
-_ALONE = "measure when nobody else uses the server"
+_ALONE = "measure when no other client uses the server"
 
 
 def measure_sums(
@@ -35,7 +35,7 @@ def measure_sums(
 
     Raises:
         InputError: The server does not speculate, or proposes chains of another length.
-        EngineError: It fails, its counters contradict each other, or others used it in between.
+        EngineError: It fails, its counters contradict each other, or other clients used it in between.
     """
     before = client.run(_read(client))
     if before.running:
@@ -52,11 +52,13 @@ def measure_sums(
     added = after.since(before)
     for what, found, sent in (
         ("requests", added.requests, len(prompts)),
-        ("tokens put out", added.generated, sum(generated)),
+        ("generated tokens", added.generated, sum(generated)),
     ):
         if found != sent:
             client.fail(
-                _METRICS, f"counted {found} {what} where the harness' own are {sent}: others used the server", _ALONE
+                _METRICS,
+                f"counted {found} {what}, but the harness' own are {sent}: other clients used the server",
+                _ALONE,
             )
     _require_sound(client, added, limits.num_steps)
     return [_record(prompt, limits.num_steps) for prompt in prompts], added.histogram()
@@ -67,7 +69,9 @@ async def _read(client: Client) -> Sums:
     try:
         return read_sums(reply.text)
     except (ValueError, KeyError, OverflowError) as error:
-        client.fail(_METRICS, f"answered what cannot be read: {error}", "check that the address is vLLM's own")
+        client.fail(
+            _METRICS, f"answered with something that cannot be read: {error}", "check that the address is vLLM's own"
+        )
 
 
 async def _settled(client: Client, requests: int) -> Sums:

@@ -1,7 +1,7 @@
 """The program that holds an SGLang engine: requests come as lines of JSON on stdin, answers go to a pipe.
 
-`python -m harness.engines.sglang.driver FD`: FD is where answers are written, one line of JSON each. Stdout and stderr
-are SGLang's. The first line on stdin holds the arguments of the engine, each further one a request:
+`python -m harness.engines.sglang.driver FD`: answers are written to the descriptor FD, one line of JSON each. Stdout and
+stderr are SGLang's. The first line on stdin holds the arguments of the engine, each further one a request:
 
 - `{"generate": {…}}`: keyword arguments of `Engine.generate`; the answer is
   `{"results": [{"output_ids": […], "meta_info": {…}}]}`
@@ -30,7 +30,7 @@ _IDLE_SECONDS = 30.0
 
 
 def _main() -> None:
-    # Nobody else may hold this end open: the harness takes its closing for the end of this process.
+    # No other process may hold this end open: the harness takes its closing for the end of this process.
     answers = os.fdopen(int(sys.argv[1]), "w", encoding="utf-8")
     os.set_inheritable(answers.fileno(), False)
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -43,7 +43,7 @@ def _main() -> None:
             return
         try:
             results = serve(engine, request)
-        except Exception as error:  # noqa: BLE001 - told to whoever asked
+        except Exception as error:  # noqa: BLE001 - reported to the harness
             _answer(answers, {"failed": f"{type(error).__name__}: {error}"})
         else:
             _answer(answers, {"results": results})

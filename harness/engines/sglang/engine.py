@@ -1,8 +1,8 @@
 """The engine adapter: runs a pair on the real SGLang and returns what the reference engine returns.
 
 The end of a text is ignored while SGLang decodes and applied afterwards by the reference's own rule, so that both count
-the same rounds. Whether the target agrees with what was put out, and with a golden text, SGLang's own target says: one
-forward over prompt and text, without speculation.
+the same rounds. SGLang's own target says whether it agrees with the output and with a reference continuation: one
+forward over prompt and continuation, without speculation.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def cache_tokens(prompts: Sequence[Prompt], limits: Limits) -> int:
 
 @contextlib.contextmanager
 def running_engine(pair: Pair, arguments: Mapping[str, Any], patience: Patience) -> Iterator[RunningEngine]:
-    """Start an engine for a pair; its log stays where an error says it is, everything else is removed.
+    """Start an engine for a pair; its log stays at the place that an error names; everything else is removed.
 
     Args:
         pair: The pair, for its device.
@@ -151,7 +151,7 @@ def _record(prompt: Prompt, result: Mapping[str, Any], rounds: Sequence[Round], 
             break
         if decoded.verify(one.proposed, one.predicted) != one.accepted:
             raise EngineError(
-                f"prompt {prompt.id!r}: SGLang accepts {one.accepted} of {list(one.proposed)}, where its target "
+                f"prompt {prompt.id!r}: SGLang accepts {one.accepted} of {list(one.proposed)}, but its target "
                 f"chooses {list(one.predicted)}"
             )
     if decoded.going():
@@ -161,5 +161,5 @@ def _record(prompt: Prompt, result: Mapping[str, Any], rounds: Sequence[Round], 
         )
     common = min(len(output), len(decoded.continuation))
     if output[:common] != decoded.continuation[:common]:
-        raise EngineError(f"prompt {prompt.id!r}: SGLang puts out {output}, its rounds make {decoded.continuation}")
+        raise EngineError(f"prompt {prompt.id!r}: SGLang outputs {output}, its rounds make {decoded.continuation}")
     return to_record(prompt, decoded)

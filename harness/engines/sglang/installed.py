@@ -1,4 +1,4 @@
-"""What of SGLang is installed, found without importing it."""
+"""Which SGLang is installed, found without importing it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def require_installed(pair: Pair) -> str:
         raise InputError(
             "the installed acceptance-harness does not offer SGLang its hooks",
             found=f"no entry point {_PLUGIN!r} in the group {_PLUGINS_GROUP!r}",
-            next_step="install acceptance-harness anew in this environment",
+            next_step="reinstall acceptance-harness in this environment",
         )
     if pair.settings.engine.device == "cpu":
         _require_cpu_platform(file=pair.file, key="engine.device or --device")
@@ -67,7 +67,7 @@ def cpu_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment in which SGLang runs on a CPU.
 
     Args:
-        base: What it is added to; the process' own environment where it is `None`.
+        base: The environment that it is added to; the process' own if `None`.
 
     Raises:
         InputError: The platform plugin for it is not installed.

@@ -58,7 +58,7 @@ class SglangProber:
             rounds = read_rounds(engine.watch).get(_REQUEST)
             received = _received(engine, len(prompt.ids))
         if not rounds:
-            raise EngineError("SGLang put out two tokens without a verify round: it does not speculate")
+            raise EngineError("SGLang output two tokens without a verify round: it does not speculate")
         given = torch.tensor(result["meta_info"]["hidden_states"][0])[None]
         width = pair.target.hidden_size
         return Probe(

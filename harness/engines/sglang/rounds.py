@@ -36,7 +36,7 @@ class Capture:
     Attributes:
         model: The target's class.
         ids: The ids that it read from the draft's config, `None` for its defaults.
-        layers: The boundaries that the class' setter made of them, where the class keeps a list.
+        layers: The boundaries that the class' setter made of them; `None` if the class does not keep a list.
     """
 
     model: str

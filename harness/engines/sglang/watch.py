@@ -127,6 +127,6 @@ class _Watch:
     def _write(self, line: dict[str, Any]) -> None:
         from sglang.srt.runtime_context import get_parallel
 
-        # Opened anew each time, so that what is written is on file before SGLang answers.
+        # Opened again each time, so that every line is in the file before SGLang answers.
         with (self._folder / f"watch-{os.getpid()}.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"rank": int(get_parallel().tp_rank)} | line) + "\n")

@@ -45,7 +45,7 @@ def read_counters(meta: Mapping[str, Any], *, num_steps: int, num_draft_tokens: 
             the harness takes it for.
     """
     if not meta.get(_ROUNDS):
-        # SGLang leaves all of them out where there was no round: one token was asked for.
+        # SGLang leaves all of them out if there was no round: one token was asked for.
         return Counters(0, 0, 0, (0,) * (num_steps + 1))
     missing = [name for name in (_CORRECT, _PROPOSED, _RATE, _HISTOGRAM) if name not in meta]
     if missing:
@@ -70,6 +70,6 @@ def read_counters(meta: Mapping[str, Any], *, num_steps: int, num_draft_tokens: 
         )
     if len(histogram) > num_steps + 1:
         raise EngineError(
-            f"SGLang counted a round of {len(histogram) - 1} accepted tokens, where {num_steps} can be proposed"
+            f"SGLang counted a round of {len(histogram) - 1} accepted tokens, but only {num_steps} can be proposed"
         )
     return Counters(rounds, correct, proposed, histogram + (0,) * (num_steps + 1 - len(histogram)))
