@@ -39,6 +39,8 @@ class ParallelChains:
         batch, length = next_tokens.shape
         positions = torch.arange(length, device=next_tokens.device)
         self.starts = positions.expand(batch, length) if starts is None else starts
+        # Step 0 is run at every position, not only at the starts: a chain sees the step-0 keys of all positions before
+        # its own, as the draft's cache holds them after prefill and verification.
         inputs, residual = layer.attention_input(draft.embed_tokens(next_tokens), draft.fuse(states))
         rope = tuple(part.expand(batch, -1, -1) for part in draft.rotary.table(positions, inputs.dtype))
         keys, values = layer.keys_values(inputs, (rope[0], rope[1]))
@@ -65,6 +67,7 @@ class ParallelChains:
         inputs, residual = self.draft.midlayer.attention_input(
             self.draft.embed_tokens(tokens), self.draft.recycle(self.hidden)
         )
+        # Step s of the chain at j is the token at position j+s, as in a sequential decoder.
         rope = self.draft.rotary.table(self.starts + self._step, inputs.dtype)
         keys, values = self.draft.midlayer.keys_values(inputs, rope)
         self._own.append((keys.transpose(1, 2), values.transpose(1, 2)))
@@ -97,9 +100,12 @@ class ParallelChains:
         batch, count, heads, width = queries.shape
         kv_heads = self._keys0.shape[1]
         q = queries.transpose(1, 2).reshape(batch, kv_heads, heads // kv_heads, count, width) * width**-0.5
+        # Two products instead of one over concatenated keys: the step-0 keys are shared by all chains of a row, and a
+        # copy of them for each chain would take n times the memory.
         shared = (q.flatten(2, 3) @ self._keys0.transpose(-1, -2)).unflatten(2, (heads // kv_heads, count))
         scores = [shared.masked_fill(~self._mask0, float("-inf"))]
         scores += [(q * keys[:, :, None]).sum(-1, keepdim=True) for keys, _ in self._own]
+        # One softmax over both: a chain's attention is a single distribution.
         joint = torch.cat(scores, dim=-1)
         weights = torch.softmax(joint, dim=-1, dtype=norm_dtype(joint.dtype)).to(joint.dtype)
         length = self._keys0.shape[2]

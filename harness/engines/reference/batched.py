@@ -53,6 +53,7 @@ def decode_batch(loaded: LoadedModels, prompts: Sequence[Sequence[int]]) -> list
     positions = torch.arange(ids.shape[1], device=device).expand_as(ids)
     with target.capture(loaded.boundaries) as capture:
         mask = cache.at(positions, target.dtype)
+        # Rows end at different positions: logits are kept from the shortest row's last token on.
         keep = ids.shape[1] - int(lengths.min()) + 1
         predicted = target.forward(ids, cache=cache, mask=mask, positions=positions, keep=keep).argmax(-1)
         bonus = torch.gather(predicted, 1, (lengths - 1 - (ids.shape[1] - keep))[:, None])
@@ -68,6 +69,7 @@ def decode_batch(loaded: LoadedModels, prompts: Sequence[Sequence[int]]) -> list
             mask = cache.at(positions, target.dtype)
             predicted = target.forward(verified, cache=cache, mask=mask, positions=positions).argmax(-1)
             accepted = _verify(results, chain, predicted)
+            # Finished rows stay in the batch, since removing them would copy every cache.
             going = torch.tensor([result.going() for result in results], device=device)
             bonus = torch.gather(predicted, 1, accepted[:, None])
             following = torch.cat((chain, bonus), dim=1).scatter(1, accepted[:, None], bonus)

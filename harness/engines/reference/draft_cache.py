@@ -47,6 +47,7 @@ class DraftCache:
         keys, values = layer.keys_values(inputs, rope)
         self._keys[:, :, first:end] = keys.transpose(1, 2)
         self._values[:, :, first:end] = values.transpose(1, 2)
+        # A single query sees everything in the cache up to its own position, so it needs no mask.
         mask = None if length == 1 else self._slots[:end] <= self._slots[first:end, None]
         attended = attend(layer.queries(inputs, rope), self._keys[:, :, :end], self._values[:, :, :end], mask)
         return layer.output(attended, residual)
@@ -67,6 +68,8 @@ class DraftCache:
         inputs, residual = layer.attention_input(self.draft.embed_tokens(tokens), g)
         rope = self.draft.rotary.table(positions, inputs.dtype)
         keys, values = layer.keys_values(inputs, rope)
+        # Keys of rejected tokens are still in the cache at later positions. They are written over before any query at
+        # or past those positions runs, and the mask hides them until then.
         self._keys[self._rows, :, positions] = keys
         self._values[self._rows, :, positions] = values
         mask = (self._slots[:end] <= positions[..., None])[:, None]

@@ -84,6 +84,7 @@ def replay_all(
 ) -> list[list[PromptRecord]]:
     """Measure a draft on several inputs with one run of the target; returns what `replay` returns, for each input."""
     limits = loaded.limits
+    # One capture of all boundaries that any input reads: the target's forward costs far more than the draft's.
     every = [boundary for given in inputs for boundary in given.boundaries]
     records: list[dict[int, PromptRecord]] = [{} for _ in inputs]
     for seen in see(loaded.target, every, prompts, continuations, limits, max_rows=max_rows):
@@ -139,6 +140,7 @@ def see(
         limits: What ends a continuation.
         max_rows: Most prompts in a batch.
     """
+    # Repeats are captured once; order does not matter here, since each input concatenates in its own.
     wanted = tuple(dict.fromkeys(boundaries))
     for rows in continuation_batches(target, prompts, continuations, max_rows):
         batch = [prompts[row] for row in rows]
@@ -269,17 +271,22 @@ def _run_draft(
             [empty for _ in prompts],
             torch.zeros(len(prompts), POSITIONS, steps, WIDTH, device=ids.device, dtype=norm_dtype(draft.dtype)),
         )
+    # Rows have different numbers of starts. Shorter rows repeat their last start, which costs a little and needs no
+    # mask: the surplus is cut off below.
     offsets = torch.arange(width, device=ids.device)
     first = torch.tensor([len(prompt.ids) - 1 for prompt in prompts], device=ids.device)
     last = torch.tensor([max(count - 1, 0) for count in counts], device=ids.device)
     starts = first[:, None] + torch.minimum(offsets, last[:, None])
     chains = ParallelChains(draft, ids[:, 1:], states.to(draft.dtype), starts)
+    # Both passes share step 0, whose input is known: the teacher-forced pass goes on with `chains`, the free one with
+    # this copy.
     first_step = chains.only(offsets.expand(len(prompts), -1))
     samples = torch.tensor([sample_positions(max(1, count)) for count in counts], device=ids.device)
     forced = _teacher_forced(draft, chains, inverse, ids, starts, samples, steps)
     proposed = _free(draft, first_step, forced.argmaxes, ids, starts).cpu().numpy()
     rows = []
     for row, (continuation, count) in enumerate(zip(continuations, counts, strict=True)):
+        # Steps whose token lies past the end of the continuation were computed on padding.
         known = np.arange(count)[:, None] + 1 + np.arange(steps) < len(continuation)
         rows.append(
             (
@@ -305,6 +312,7 @@ def _free(draft: Eagle3Draft, chains: ParallelChains, forced: Tensor, ids: Tenso
         starts: int64 [B, n]: positions of step 0.
     """
     steps = forced.shape[-1]
+    # The last step's token is not an input of anything, so it need not agree.
     differs = torch.zeros_like(starts, dtype=torch.bool)
     for step in range(steps - 1):
         differs |= forced[..., step] != _known(ids, starts + 2 + step)
@@ -370,6 +378,7 @@ def _teacher_forced(
         hidden = chains.hidden if step == 0 else chains.step(_known(ids, starts + 1 + step))
         logits = draft.logits(hidden)
         sketches.append(sketch(logits, samples))
+        # The chain at j predicts token j+2 at step 0: its input is already the token after j.
         known = inverse[_known(ids, starts + 2 + step)]
         scores = torch.log_softmax(logits, dim=-1, dtype=norm_dtype(logits.dtype))
         logprob = torch.gather(scores, 2, known.clamp(min=0)[..., None])[..., 0]

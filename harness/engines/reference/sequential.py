@@ -64,6 +64,7 @@ def decode_one(loaded: LoadedModels, prompt: Sequence[int]) -> Decoded:
             verified = torch.cat((bonus, chain), dim=1)
             predicted = target.forward(verified, cache=cache).argmax(-1)
             accepted = decoded.verify(chain[0].tolist(), predicted[0].tolist())
+            # Drop the keys of the rejected tokens; those of the accepted ones and of the last known token stay.
             cache.crop(accepted - limits.num_steps)
             states = capture.concatenated()[:, : accepted + 1]
             bonus = predicted[:, accepted : accepted + 1]

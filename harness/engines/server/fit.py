@@ -226,7 +226,7 @@ def require_vllm_fit(info: VllmInfo, pair: Pair) -> tuple[str, ...]:
             expected=f"vllm, or no such key: {info.endpoint} is vLLM {info.version}",
         )
     notes = [
-        "vLLM's counters are sums over all requests: the rounds of a single prompt are not known, and the floor alone decides",
+        "vLLM's counters are sums over all requests: no prompt's own rounds are known, and the floor alone decides",
         "vLLM reports neither its method of speculation nor draft, dtype or device: the pair file's are assumed",
         "the round that ends a continuation is counted, which the golden keeps apart",
     ]

@@ -1,6 +1,6 @@
 """The program that holds an SGLang engine: requests come as lines of JSON on stdin, answers go to a pipe.
 
-`python -m harness.engines.sglang.driver FD`: answers are written to the descriptor FD, one line of JSON each. Stdout and
+`python -m harness.engines.sglang.driver FD`: answers are written to the descriptor FD, a line of JSON each. Stdout and
 stderr are SGLang's. The first line on stdin holds the arguments of the engine, each further one a request:
 
 - `{"generate": {…}}`: keyword arguments of `Engine.generate`; the answer is
