@@ -59,6 +59,7 @@ def _decode_slots(target: Target, prompts: list[Sequence[int]], limits: Limits) 
     for _ in range(limits.text_length):
         for continuation, token in zip(continuations, tokens[:, 0].tolist(), strict=True):
             continuation.append(token)
+        # The batch stops early only when every row has ended: rows that have ended are cut afterwards.
         if all(
             len(limits.cut(continuation)) < len(continuation) or limits.ended(continuation)
             for continuation in continuations

@@ -163,9 +163,9 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "drips": ("GET /server_info", "the 4 seconds for the whole run were over", "engine.timeouts.total"),
     "drips its tokens": ("POST /generate for prompt 'p0'", "the 4 seconds for the whole run were over"),
     "answers 500 to everything": ("status 500", "the wires are crossed", "see the server's log"),
-    "answers HTML": ("GET /server_info", "no JSON: '<html>"),
+    "answers HTML": ("GET /server_info", "not JSON: '<html>"),
     "wants a key": ("asks for an API key", KEY_VARIABLE, "not set"),
-    "answers 404 to generate": ("no such path", "POST /generate", "status 404"),
+    "answers 404 to generate": ("does not have this path", "POST /generate", "status 404"),
     "answers 400": ("status 400", "the prompt is too long"),
     "answers 500 in the middle": ("prompt 'p2'", "status 500", "out of memory"),
     "dies in the middle": ("prompt 'p2'", "the connection was cut before an answer, 3 times"),
@@ -173,13 +173,13 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "cuts before every answer": ("prompt 'p0'", "cut before an answer, 3 times"),
     "cuts after the first byte": ("prompt 'p0'", "the connection was cut after 7 bytes"),
     "cuts between two chunks": ("prompt 'p0'", "the connection was cut after"),
-    "answers no JSON": ("prompt 'p0'", "no JSON: '{what'"),
+    "answers no JSON": ("prompt 'p0'", "not JSON: '{what'"),
     "answers another shape": ("a chunk of another shape: {'choices': []}", "output_ids"),
     "ends without saying so": ("without the one that says so",),
     "tells an error in the stream": ("aborted",),
     "stops early": ("of 28 tokens", "abort"),
-    "takes requests back": ("want of cache", "engine.concurrency"),
-    "counts nothing": ("put out 28 tokens and has no spec_verify_ct",),
+    "takes requests back": ("ran out of cache", "engine.concurrency"),
+    "counts nothing": ("output 28 tokens without spec_verify_ct",),
     "has no histogram": ("lacks spec_correct_drafts_histogram",),
     "counters contradict each other": ("contradict each other", "spec_num_correct_drafts"),
     "another histogram than the chunks": ("counts rounds by accepted tokens as", "its chunks brought"),
@@ -223,7 +223,7 @@ def test_the_faults_are_faults(told: Told, recorded: Path, harness: Command) -> 
 def test_a_fault_while_it_judges(recorded: Path, told: Told, harness: Command, fault: str) -> None:
     with serving(told, fault) as server:
         outcome = harness("check", _impatient(recorded), "--endpoint", server.endpoint)
-        _require_paragraph(outcome.err, server.endpoint, "no finite log-probabilities")
+        _require_paragraph(outcome.err, server.endpoint, "without finite log-probabilities")
     assert outcome.status == 4
 
 
@@ -257,7 +257,7 @@ MISFITS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"preferred_sampling_params": '{"top_k": 5, "logit_bias": {"3": 5}}'},
         ("preferred_sampling_params", "logit_bias"),
     ),
-    "another dtype": ({"dtype": "int4"}, ("computes in what no golden", "int4")),
+    "another dtype": ({"dtype": "int4"}, ("unsupported server dtype", "int4")),
 }
 
 
@@ -327,7 +327,7 @@ def test_the_key_comes_from_the_environment_and_is_never_told(
     assert outcome.status == (0 if key == "secret-7" else 2)
     assert key not in outcome.out + outcome.err
     if key == "wrong-3":
-        assert "does not take the API key" in outcome.err
+        assert "does not accept the API key" in outcome.err
         assert f"set {KEY_VARIABLE}" in outcome.err
 
 
@@ -375,9 +375,9 @@ def test_the_server_says_its_dtype_and_device(ready: tuple[Path, Faulty]) -> Non
     server.told = replace(server.told, info=server.told.info | {"dtype": "half", "device": "cuda"})
     engine = prepare(file, endpoint=server.endpoint).settings.engine
     assert (engine.dtype, engine.device) == ("float16", "cuda")
-    with pytest.raises(InputError, match="has another dtype"):
+    with pytest.raises(InputError, match="server's dtype differs"):
         prepare(file, endpoint=server.endpoint, dtype="bfloat16")
-    with pytest.raises(InputError, match="has another device"):
+    with pytest.raises(InputError, match="server's device differs"):
         prepare(file, endpoint=server.endpoint, device="cpu")
     # SGLang halves a float32 checkpoint where it is left the choice.
     server.told = replace(server.told, info=server.told.info | {"dtype": "auto"})
@@ -427,7 +427,9 @@ def test_other_names_are_told(ready: tuple[Path, Faulty]) -> None:
     file, server = ready
     server.told = replace(server.told, info=server.told.info | {"speculative_draft_model_path": "/models/newer"})
     notes = measure(prepare(file, endpoint=server.endpoint)).run.notes
-    assert notes == ("the server's draft is /models/newer, the pair file's draft: whether they are one is not known",)
+    assert notes == (
+        "the server's draft is /models/newer, the pair file's draft: it is not known whether they are the same",
+    )
 
 
 def test_as_many_requests_at_once_as_are_set(ready: tuple[Path, Faulty]) -> None:

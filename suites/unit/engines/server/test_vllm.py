@@ -102,7 +102,7 @@ def test_the_floor_alone_is_judged(
 
 
 FAULTS = {
-    "is used by another client": (4, "counted 7 requests where the harness' own are 6: others used the server"),
+    "is used by another client": (4, "counted 7 requests, but the harness' own are 6: other clients used the server"),
     "is busy": (4, "3 requests of other clients run"),
     "counters contradict each other": (4, "counters contradict each other: tokens accepted by position are 66"),
     "cuts its chains": (4, "rounds times 4 are 120, tokens proposed are 114"),

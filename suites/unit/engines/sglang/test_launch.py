@@ -76,8 +76,8 @@ def test_one_start_serves_many_requests(tmp_path: Path) -> None:
     ("fault", "told"),
     [
         ("dies at the start", "SGLang died; the last error in its log is RuntimeError: the wires are crossed"),
-        ("prints garbage", "answered what is no JSON object: b'Loading weights"),
-        ("answers a list", "answered what is no JSON object: b'[1, 2]'"),
+        ("prints garbage", "answered with something that is not a JSON object: b'Loading weights"),
+        ("answers a list", "answered with something that is not a JSON object: b'[1, 2]'"),
     ],
 )
 def test_it_does_not_start(tmp_path: Path, fault: str, told: str) -> None:
@@ -144,7 +144,7 @@ def test_a_round_is_a_sign_of_life(tmp_path: Path) -> None:
 
 
 def test_it_does_not_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.engines.sglang.launch._FAREWELL", 0.5)
+    monkeypatch.setattr("harness.engines.shared.process._FAREWELL", 0.5)
     with _launched(tmp_path, "does not part"):
         child = _child(tmp_path)
     assert _soon(lambda: not _lives(child))

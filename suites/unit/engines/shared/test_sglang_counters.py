@@ -57,7 +57,7 @@ def test_a_violated_identity(changes: dict[str, Any], told: str) -> None:
 
 def test_more_accepted_than_can_be_proposed() -> None:
     meta = META | {"spec_correct_drafts_histogram": [5, 5, 0, 0, 0, 1], "spec_num_correct_drafts": 10}
-    with pytest.raises(EngineError, match="5 accepted tokens, where 4"):
+    with pytest.raises(EngineError, match="5 accepted tokens, but only 4"):
         read_counters(meta | {"spec_accept_rate": 10 / 44}, num_steps=4, num_draft_tokens=5)
 
 
