@@ -70,7 +70,7 @@ def test_captured_states_are_copies(target64: Target) -> None:
 
 @pytest.mark.parametrize("boundaries", [(-1, 1, 2), (0, 1, LAYERS + 1)])
 def test_a_boundary_outside_the_target_is_refused(target64: Target, boundaries: tuple[int, ...]) -> None:
-    with pytest.raises(InputError, match="no such boundary"):
+    with pytest.raises(InputError, match="the boundary does not exist"):
         target64.capture(boundaries)
 
 

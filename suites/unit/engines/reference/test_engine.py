@@ -155,5 +155,5 @@ def test_a_target_that_computes_nan_is_told_in_every_mode(
     with torch.no_grad():
         loaded.target.model.get_parameter("lm_head.weight")[7] = float("nan")
     monkeypatch.setattr("harness.engines.reference.engine.load", lambda _: loaded)
-    with pytest.raises(InputError, match=r"computes no usable logits .*float16 overflows first"):
+    with pytest.raises(InputError, match=r"does not compute usable logits .*float16 overflows first"):
         ReferenceEngine(mode).run(pair, load_prompts(pair), texts, Progress())
