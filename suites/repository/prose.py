@@ -65,7 +65,7 @@ _PLACES = (
     "place|places|point|position|file|line|folder|directory|step|case|cases|situation|situations|scenario|"
     "scenarios"
 )
-_NO_PLACE = "".join(rf"(?<!\b{word} )" for word in _PLACES.split("|"))
+_NO_PLACE = "".join(rf"(?<!\b(?i:{word}) )" for word in _PLACES.split("|"))
 _PRONOUN = (
     "(?:it|there|they|none|nothing|no|neither|either|that|this|these|those|all|both|any|anything|not|asked|only|even|one|"
     r"two|some|given|known|needed)\b"
