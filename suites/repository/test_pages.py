@@ -10,6 +10,11 @@ import pytest
 from harness.cli.app import main
 from suites.repository.prose import GENERATED, ROOT, pages
 
+TERMS = [
+    *("target", "draft", "block", "boundary", "slot", "window", "fc", "d2t, t2d"),
+    *("verify round", "bonus token", "acceptance rate", "acceptance length", "step accuracy", "repeated 8-gram ratio"),
+    *("reference continuation", "golden", "golden class", "noise floor", "sketch"),
+]
 PAGES = [Path("README.md"), *pages(), *sorted(GENERATED)]
 
 
@@ -26,11 +31,7 @@ def test_a_command_has_the_name_that_sglang_and_vllm_use(command: str, capsys: p
     assert "aux hidden state" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize(
-    "term",
-    "target;draft;block;boundary;slot;window;fc;verify round;bonus token;acceptance rate;acceptance length;step accuracy;"
-    "reference continuation;golden;golden class;noise floor;sketch;d2t, t2d;repeated 8-gram ratio".split(";"),
-)
+@pytest.mark.parametrize("term", TERMS)
 def test_the_glossary_explains_a_term(term: str) -> None:
     assert re.search(rf"^\| {term} \| \S", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE)
 
