@@ -25,6 +25,7 @@ from typing import Any
 import typer.main
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = "harness"
 WORD = re.compile(r"[A-Za-z]+(?:['-][A-Za-z]+)*")
 # Left standing for code, so that a pattern can ask for code in a place without counting its words.
 CODE = "`·`"
@@ -141,6 +142,28 @@ def undocumented(source: str) -> list[str]:
 
     walk(tree.body, "")
     return found
+
+
+def idle_lines(source: str) -> list[tuple[int, str]]:
+    """Return the Args and Attributes lines that repeat the name ("pair: The pair.") or start with Of, By or For."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            first = node.body[0].lineno
+            section = ""
+            for number, line in enumerate((ast.get_docstring(node, clean=False) or "").split("\n")):
+                section = (
+                    re.sub(r"^\s+(Args|Attributes|Returns|Raises):$", r"\1", line) if line.endswith(":") else section
+                )
+                match = re.fullmatch(r"\s+(\w+): (.+)", line)
+                if section in ("Args", "Attributes") and match and _idle(match[1], match[2]):
+                    found.append((first + number, line.strip()))
+    return found
+
+
+def _idle(name: str, text: str) -> bool:
+    said = set(re.findall(r"[a-z]+", text.lower())) - {"the", "a", "an", "its", "s"}
+    return bool(re.match(r"(?:Of|By|For)\b", text)) or (text.endswith(".") and said <= set(name.lower().split("_")))
 
 
 def words(passages: Sequence[Passage]) -> int:
@@ -276,7 +299,7 @@ def texts() -> dict[str, list[Passage]]:
         return markdown((ROOT / file).read_text(encoding="utf-8"), str(file))
 
     return {
-        "harness": sources(ROOT / "harness"),
+        "harness": sources(ROOT / PACKAGE),
         "readme": page(Path("README.md")),
         "docs": [passage for file in pages() for passage in page(file)],
         "help": helps(),
@@ -323,7 +346,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for hit in find(pattern, passages):
                     place = hit.place.removeprefix(f"{ROOT}/")
                     write(f"{name} [{pattern.name}] {place}:{hit.line}: {hit.excerpt}\n")
+    files = [file for folder in folders or [ROOT / PACKAGE] for file in sorted(folder.rglob("*.py"))]
+    idle = [(file, *line) for file in files for line in idle_lines(file.read_text(encoding="utf-8"))]
+    if options.list:
+        write(
+            "".join(f"[idle line] {str(file).removeprefix(f'{ROOT}/')}:{line}: {text}\n" for file, line, text in idle)
+        )
     write("\n".join(table(counted)) + "\n")
+    write(f"{len(idle)} Args or Attributes lines repeat the name or start with Of, By or For (without a limit)\n")
     return int(any(above(passages) for passages in counted.values()))
 
 

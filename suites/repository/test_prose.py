@@ -8,7 +8,18 @@ from pathlib import Path
 import pytest
 
 from suites.repository import prose
-from suites.repository.prose import PATTERNS, ROOT, above, find, markdown, python, texts, undocumented, words
+from suites.repository.prose import (
+    PATTERNS,
+    ROOT,
+    above,
+    find,
+    idle_lines,
+    markdown,
+    python,
+    texts,
+    undocumented,
+    words,
+)
 
 BY_NAME = {pattern.name: pattern for pattern in PATTERNS}
 
@@ -114,6 +125,23 @@ def test_public_names_without_a_docstring_are_found_in_private_modules_too() -> 
     shown = "class A:\n    '''A.'''\n    def f(self): ...\n    def _g(self): ...\n"
     source = shown + "class _B:\n    def f(self): ...\ndef h(): ...\n"
     assert undocumented(source) == ["module", "A.f", "h"]
+
+
+def test_idle_lines_are_found() -> None:
+    source = '''def f(pair, progress, file, k):
+    """Do it.
+
+    Args:
+        pair: The pair.
+        progress: For messages.
+        file: The golden's file, as it was read.
+        k: Length of a chain.
+
+    Returns:
+        pair: The pair.
+    """
+'''
+    assert idle_lines(source) == [(5, "pair: The pair."), (6, "progress: For messages.")]
 
 
 def test_every_public_name_has_a_docstring() -> None:
