@@ -18,7 +18,6 @@ WAITING: frozenset[str] = frozenset(
     {
         "detectors/test_detectors.py",
         "faults/test_wirings.py",
-        "models/test_models.py",
     }
 )
 

@@ -12,9 +12,11 @@ from typing import Any
 
 import safetensors.torch
 import torch
+from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.models.draft import Eagle3Draft
+from harness.models.draft_weights import load_draft
 from harness.pair.draft_spec import read_draft_spec
 
 LAYERS, WIDTH, VOCAB, DRAFT_VOCAB, LIVE = 4, 32, 64, 40, 6
@@ -138,3 +140,15 @@ def write_pair(
     file = folder / "random.pair.toml"
     file.write_text(pair)
     return file
+
+
+def random_ids(batch: int, length: int) -> Tensor:
+    """Return random token ids [batch, length], the same each time."""
+    return torch.randint(0, VOCAB, (batch, length), generator=torch.Generator().manual_seed(5))
+
+
+def load_written_draft(folder: Path, **changes: Any) -> Eagle3Draft:
+    write_draft(folder, **changes)
+    spec = read_draft_spec(folder)
+    embedding = torch.randn(VOCAB, WIDTH, generator=torch.Generator().manual_seed(9))
+    return load_draft(spec, num_boundaries=3, target_embedding=embedding, dtype=torch.float64)
