@@ -67,8 +67,8 @@ def whole_folders(config: pytest.Config) -> bool:
 def _unused(files: list[Path]) -> list[Path]:
     """Return the folders of no pair in every `golden/` that the pair files would write to."""
     from harness.errors import InputError
+    from harness.golden.find import golden_home
     from harness.golden.orphans import pair_names, unused_folders
-    from harness.golden.store import golden_home
     from harness.pair.pairfile import read_pair_file
 
     try:

@@ -99,19 +99,20 @@ class Updates:
         """Ask for the reason before anything is measured, where a golden that is there may be replaced."""
         if self._reason:
             return
-        from harness.commands.check import golden_in_use
         from harness.errors import HarnessError
+        from harness.golden.find import recording_file
 
         for file in pair_files(session.items):
             try:
-                golden = golden_in_use(prepared(self.config, file))
+                golden = recording_file(prepared(self.config, file))
             except HarnessError:
-                # There is none, or its test will tell what is wrong with the pair.
+                # The pair's own tests report what is wrong with it.
                 continue
-            raise pytest.UsageError(
-                f"--acceptance-update: {shown(self.config, golden)} is there and would be replaced where it differs; "
-                'give the reason, --acceptance-reason "…"'
-            )
+            if os.path.lexists(golden):
+                raise pytest.UsageError(
+                    f"--acceptance-update: {shown(self.config, golden)} exists and would be replaced if it differs; "
+                    'give the reason, --acceptance-reason "…"'
+                )
 
     def update(self, file: Path) -> Update:
         """Update a pair's golden, once a run.
@@ -196,20 +197,24 @@ def update_lines(config: pytest.Config, updates: Iterable[Update]) -> Iterator[s
 
 
 def _golden_before(pair: Pair) -> Golden | None:
-    """Return the golden that the pair's check compares with, `None` where there is none.
+    """Return the golden of the pair's own class, `None` if that class has not been recorded yet.
+
+    A check falls back on a golden of another class. To an update that one is no reason to leave the pair as it is.
 
     Raises:
-        InputError: It cannot be read: no golden is written past one whose floor and history are not known.
+        InputError: The golden in use cannot be read: no golden is written past one whose floor and history are unknown.
     """
-    from harness.commands.check import golden_in_use
     from harness.errors import InputError
+    from harness.golden.find import golden_in_use
+    from harness.golden.golden_class import GoldenClass
     from harness.golden.store import load_golden
 
     try:
         file = golden_in_use(pair)
     except InputError:
         return None
-    return load_golden(file)
+    golden = load_golden(file)
+    return golden if golden.golden_class == GoldenClass.of_pair(pair) else None
 
 
 def _is_as_recorded(result: CheckResult) -> bool:

@@ -15,7 +15,8 @@ from harness.engines.reference.batched import batched
 from harness.engines.reference.loaded import LoadedPair, load
 from harness.engines.reference.sequential import sequential
 from harness.engines.reference.threads import suitable_threads
-from harness.golden.store import find_golden, load_golden
+from harness.golden.find import golden_in_use
+from harness.golden.store import load_golden
 from harness.models.precision import exact
 from harness.pair.pair import load_prompts
 from harness.pair.prompts import Prompt
@@ -32,7 +33,7 @@ class _Case:
         pair = prepare(name, dtype="float64")
         self.loaded: LoadedPair = load(pair)
         self.prompts: list[Prompt] = load_prompts(pair)
-        golden = load_golden(find_golden(pair, "reference-cpu-float64"))
+        golden = load_golden(golden_in_use(pair))
         self.texts = [tuple(golden.tensors[prompt.id].continuation.tolist()) for prompt in self.prompts]
 
 

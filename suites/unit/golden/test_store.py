@@ -15,8 +15,9 @@ from harness.commands.prepare import prepare
 from harness.counts.acceptance import measure_acceptance
 from harness.errors import InputError
 from harness.files import write_atomically
+from harness.golden.find import golden_folder, golden_in_use, recording_file
 from harness.golden.schema import dump
-from harness.golden.store import find_golden, golden_folder, load_golden
+from harness.golden.store import load_golden
 from suites.support.command import Command
 from suites.support.random_pair import PAIR, write_pair
 
@@ -172,14 +173,14 @@ def test_bfloat16_against_the_float32_golden_is_compared_and_said(recorded: Path
 def test_golden_folder_by_key_upward_and_builtin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write_pair(tmp_path / "a" / "b")
     pair = prepare(file)
-    assert golden_folder(pair, for_writing=True) == file.parent.resolve() / "golden" / "random"
+    assert recording_file(pair).parent == file.parent.resolve() / "golden" / "random"
     (tmp_path / "golden").mkdir()
-    assert golden_folder(pair, for_writing=True) == tmp_path / "golden" / "random"
+    assert recording_file(pair).parent == tmp_path / "golden" / "random"
     file.write_text('golden = "elsewhere"\n' + PAIR)
     assert golden_folder(prepare(file)) == file.parent / "elsewhere" / "random"
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="has no golden"):
-        find_golden(prepare(file), "reference-cpu-float32")
+        golden_in_use(prepare(file))
 
 
 def test_a_copied_pair_finds_the_builtin_golden_by_name(tmp_path: Path) -> None:
