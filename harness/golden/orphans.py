@@ -142,7 +142,7 @@ def _unreadable(folder: Path) -> Iterator[Orphan]:
         try:
             load_golden(file)
         except InputError as error:
-            yield Orphan("unreadable", file, error.problem)
+            yield Orphan("unreadable", file, f"{error.key}: {error.problem}" if error.key else error.problem)
 
 
 def _unlistable(error: OSError) -> NoReturn:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pydantic
 
-from harness.errors import InputError, one_line, quote
+from harness.errors import InputError, invalid, quote
 from harness.files import making, read_json_object, write_atomically
 from harness.golden.golden_class import GoldenClass
 from harness.golden.schema import SCHEMA_VERSION, GoldenDocument, dump
@@ -59,12 +59,7 @@ def load_golden(file: Path) -> Golden:
     except RecursionError:
         raise InputError("the golden's values are nested too deeply", file=file, next_step=_ADVICE) from None
     except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        problem = one_line(first["msg"].removeprefix("Value error, "), 240)
-        key = ".".join(str(part) for part in first["loc"])
-        raise InputError(
-            f"the golden is not usable: {problem}", file=file, key=key or None, next_step=_ADVICE
-        ) from None
+        raise invalid(error, GoldenDocument, file=file, next_step=_ADVICE) from None
     golden = Golden(file, document, load_tensors(file.parent / document.tensors, document))
     if file.name != golden.golden_class.file:
         raise InputError(
