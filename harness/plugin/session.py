@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import pickle
 import shutil
 import tempfile
@@ -158,10 +157,10 @@ class Results:
         target = self.config.getoption("--acceptance-json")
         if target and not hasattr(self.config, "workerinput"):
             from harness.errors import InputError
-            from harness.files import write_atomically
+            from harness.files import json_text, write_atomically
 
             try:
-                write_atomically(Path(target), (json.dumps(self.body, indent=2, ensure_ascii=False) + "\n").encode())
+                write_atomically(Path(target), f"{json_text(self.body)}\n".encode())
             except InputError as error:
                 # The disk filled up, say, while the pairs were measured: what was measured must still be shown.
                 self.unwritten = str(error)

@@ -57,10 +57,17 @@ def test_recording_twice_changes_only_the_time_and_the_history(recorded: Path, h
     assert harness("record", recorded, "--reason", "again").status == 0
     after = json.loads(_golden_file(recorded).read_text())
     assert after["tensors"] == before["tensors"]
+    assert list(after) == list(before)
     changed = {key for key in before if before[key] != after[key]}
     assert changed <= {"recorded_at", "reason", "history"}
     assert [entry["rate"] for entry in after["history"]] == [before["totals"]["rate"]]
     assert after["reason"] == "again"
+
+
+def test_a_reason_may_be_any_text(recorded: Path, harness: Command) -> None:
+    for reason in ("@prompts@", '"@history@"', "two\nlines", "{}"):
+        assert harness("record", recorded, "--reason", reason).status == 0
+        assert load_golden(_golden_file(recorded)).document.reason == reason
 
 
 def test_history_keeps_every_floor(recorded: Path, harness: Command) -> None:
