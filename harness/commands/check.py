@@ -21,7 +21,6 @@ from harness.golden.golden_class import GoldenClass
 from harness.golden.store import Golden, load_golden
 from harness.golden.verify import changed_files
 from harness.pair.pair import Pair, load_prompts
-from harness.pair.prompts import Prompt
 
 __all__ = ["CheckResult", "check"]
 
@@ -99,7 +98,7 @@ def check(pair: Pair, *, prompts: str | None = None, progress: Progress = SILENT
     require_comparable(golden, pair, chosen, subset=prompts is not None)
     if unservable(pair):
         return _not_started(pair, golden, time.perf_counter() - start)
-    texts = {prompt.id: _text(golden, prompt) for prompt in chosen}
+    texts = {prompt.id: golden.continuation(prompt.id) for prompt in chosen}
     run = find_engine(pair.settings.engine.name).run(pair, chosen, texts, progress)
     require_finite(pair, run.records)
     context = Context(pair, run, golden)
@@ -116,10 +115,6 @@ def _not_started(pair: Pair, golden: Golden, seconds: float) -> CheckResult:
     why = Finding(State.NOT_MEASURED, "the engine was not started: by the contract it would die")
     findings = {name: detect(context) if name == "contract" else why for name, detect in DETECTORS.items()}
     return CheckResult(Measurement(pair, run, seconds), golden, findings, _notes(context))
-
-
-def _text(golden: Golden, prompt: Prompt) -> tuple[int, ...]:
-    return tuple(int(token) for token in golden.tensors[prompt.id].continuation)
 
 
 def _notes(context: Context) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.commands.measure import Measurement, looping, require_finite
+from harness.commands.measure import SILENT, Measurement, looping, require_finite
 from harness.counts.acceptance import counts_of, measure_acceptance
 from harness.counts.run import PromptRecord
 from harness.counts.statistics import rate_interval
@@ -63,7 +63,7 @@ class RecordResult:
         return self.measurement.to_dict() | {"golden": str(self.file), "replaced": self.replaced}
 
 
-def record(pair: Pair, *, reason: str | None = None, progress: Progress | None = None) -> RecordResult:
+def record(pair: Pair, *, reason: str | None = None, progress: Progress = SILENT) -> RecordResult:
     """Measure a pair and write its golden.
 
     Args:
@@ -74,7 +74,6 @@ def record(pair: Pair, *, reason: str | None = None, progress: Progress | None =
     Raises:
         HarnessError: The pair cannot be run as stated, or a golden of it would lie.
     """
-    progress = progress or Progress()
     recorder = find_recorder(pair.settings.engine.name)
     file = recording_file(pair)
     before = load_golden(file) if os.path.lexists(file) else None

@@ -36,6 +36,10 @@ class Golden:
         """The class it was recorded on."""
         return GoldenClass(self.document.engine, self.document.device, self.document.dtype)
 
+    def continuation(self, prompt: str) -> tuple[int, ...]:
+        """Return the reference continuation of a prompt, by its id."""
+        return tuple(self.tensors[prompt].continuation.tolist())
+
 
 def load_golden(file: Path) -> Golden:
     """Read a golden and check everything in it that can be checked without a model.

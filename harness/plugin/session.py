@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from harness.commands.check import CheckResult
     from harness.pair.pair import Pair
 
-__all__ = ["Results", "checked", "forget", "pair_files", "prepared", "require_json_writable", "shown"]
+__all__ = ["Results", "checked", "forget", "pair_files", "prepared", "require_json_writable"]
 
 _CACHE: pytest.StashKey[dict[Path, CheckResult | BaseException]] = pytest.StashKey()
 
@@ -60,12 +60,6 @@ def forget(config: pytest.Config, file: Path) -> None:
 def pair_files(items: Iterable[pytest.Item]) -> list[Path]:
     """Return the pair files that tests come from, each once."""
     return list(dict.fromkeys(item.path for item in items if item.path.name.endswith(".pair.toml")))
-
-
-def shown(config: pytest.Config, file: Path) -> str:
-    """Return a path as it is shown: relative where it lies below the folder that pytest was called in."""
-    here = config.invocation_params.dir
-    return str(file.relative_to(here) if file.is_relative_to(here) else file)
 
 
 def require_json_writable(config: pytest.Config) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from harness.plugin.session import checked, forget, pair_files, prepared, shown
+from harness.files import shown
+from harness.plugin.session import checked, forget, pair_files, prepared
 
 if TYPE_CHECKING:
     from harness.commands.check import CheckResult
@@ -110,7 +111,7 @@ class Updates:
                 continue
             if os.path.lexists(golden):
                 raise pytest.UsageError(
-                    f"--acceptance-update: {shown(self.config, golden)} exists and would be replaced if it differs; "
+                    f"--acceptance-update: {shown(golden)} exists and would be replaced if it differs; "
                     'give the reason, --acceptance-reason "…"'
                 )
 
@@ -173,11 +174,11 @@ class Updates:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print what was done about each golden."""
         terminalreporter.section("golden baselines")
-        for line in update_lines(self.config, self._done.values()):
+        for line in update_lines(self._done.values()):
             terminalreporter.line(line)
 
 
-def update_lines(config: pytest.Config, updates: Iterable[Update]) -> Iterator[str]:
+def update_lines(updates: Iterable[Update]) -> Iterator[str]:
     """Yield the table of updates, one line a pair, and what to do next."""
     updates = list(updates)
     if not updates:
@@ -190,7 +191,7 @@ def update_lines(config: pytest.Config, updates: Iterable[Update]) -> Iterator[s
     for update in updates:
         rate = f"{rate_text(update.before)} -> {rate_text(update.after)}"
         changed = "n/a" if update.changed is None else str(update.changed)
-        file = "none" if update.golden is None else shown(config, update.golden)
+        file = "none" if update.golden is None else shown(update.golden)
         yield f"{update.pair:<{width}}{update.done:<11}{rate:>26}{changed:>17}  {file}"
     if any(update.done == "recorded" for update in updates):
         yield "next: look at the goldens' diff, then run again without --acceptance-update"

@@ -34,7 +34,7 @@ class _Case:
         self.loaded: LoadedPair = load(pair)
         self.prompts: list[Prompt] = load_prompts(pair)
         golden = load_golden(golden_in_use(pair))
-        self.texts = [tuple(golden.tensors[prompt.id].continuation.tolist()) for prompt in self.prompts]
+        self.texts = [golden.continuation(prompt.id) for prompt in self.prompts]
 
 
 @pytest.fixture(scope="module", params=["tiny", "tiny-embedding"])

@@ -165,7 +165,7 @@ class _Arms:
                     parameter.copy_(rounded(parameter))
             disturbed = LoadedPair(loaded.pair, loaded.target, draft)
             prompts = load_prompts(loaded.pair)
-            texts = [tuple(self.golden.tensors[prompt.id].continuation.tolist()) for prompt in prompts]
+            texts = [self.golden.continuation(prompt.id) for prompt in prompts]
             records = replay(
                 disturbed.target,
                 disturbed.draft,

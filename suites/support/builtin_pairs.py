@@ -66,7 +66,7 @@ def replay_golden(name: str, boundaries: tuple[int, ...] | None = None, *, dtype
     pair = prepare(name, dtype=dtype)
     golden = load_golden(find_golden(pair, DEFAULT))
     prompts = load_prompts(pair)
-    texts = [tuple(int(token) for token in golden.tensors[prompt.id].continuation) for prompt in prompts]
+    texts = [golden.continuation(prompt.id) for prompt in prompts]
     with suitable_threads(pair):
         loaded = load(pair)
         wires = pair.boundaries if boundaries is None else boundaries
