@@ -6,10 +6,15 @@ raises `InputError`; a traceback that reaches a user is a bug in the harness.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
-__all__ = ["EngineError", "HarnessError", "InputError", "UnmeasuredError", "one_line", "quote"]
+if TYPE_CHECKING:
+    import pydantic
+
+__all__ = ["EngineError", "HarnessError", "InputError", "UnmeasuredError", "invalid", "one_line", "quote"]
 
 
 class HarnessError(Exception):
@@ -93,6 +98,58 @@ class EngineError(HarnessError):
     """An engine failed while it ran (exit 4)."""
 
     exit_code = 4
+
+
+def invalid(
+    error: pydantic.ValidationError,
+    model: type[pydantic.BaseModel],
+    *,
+    file: Path,
+    where: str | None = None,
+    next_step: str | None = None,
+) -> InputError:
+    """Return the first thing that pydantic found wrong in a user's file: one mistake at a time is enough to correct.
+
+    Args:
+        error: What pydantic raised.
+        model: The model that the file was read as, which knows the keys that would have been right.
+        file: Where the data came from.
+        where: The place within the file that the data came from, such as `line 3`.
+        next_step: The user's next step; by default to add or correct the key.
+    """
+    first = error.errors(include_url=False)[0]
+    location, message, value = first["loc"], one_line(first["msg"], 240), first["input"]
+    name = ".".join(map(str, location))
+    key = ", ".join(part for part in (where, name) if part) or None
+    found: str | None = quote(value)
+    expected: str | None = _SHOULD.sub("", message)
+    problem = "the value is not usable"
+    match first["type"]:
+        case "missing":
+            # The value found is the object around the key: that it lacks the key says more.
+            problem, found, expected = "the key is missing", None, None
+            next_step = next_step or f"add {name}{f' to {where}' if where else ''}"
+        case "extra_forbidden":
+            problem, expected = "unknown key", f"one of {', '.join(sorted(_keys(model, location[:-1])))}"
+        case "value_error":
+            # From a validator of ours, whose message says what is wrong. Of a whole object it has named the values.
+            problem, expected = message.removeprefix("Value error, "), None
+            found = None if isinstance(value, dict | list | tuple) else found
+            next_step = next_step or f"correct {name or 'the values'}{f' in {where}' if where else ''}"
+    return InputError(problem, file=file, key=key, found=found, expected=expected, next_step=next_step)
+
+
+# "Input should be a valid integer" is read after the word "expected".
+_SHOULD = re.compile(r"^\w+ should (be|have) ")
+
+
+def _keys(model: type[pydantic.BaseModel], location: Sequence[int | str]) -> list[str]:
+    """Return the keys of the object at a location, by the names that they have in a file."""
+    for part in location:
+        if isinstance(part, str) and part in model.model_fields:
+            kind = model.model_fields[part].annotation
+            model = next((one for one in (kind, *get_args(kind)) if hasattr(one, "model_fields")), model)
+    return [field.serialization_alias or field.alias or name for name, field in model.model_fields.items()]
 
 
 def quote(value: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ __all__ = [
     "hash_ids",
     "is_file",
     "is_folder",
+    "json_text",
     "making",
     "parse_json",
     "read_json_object",
@@ -142,6 +144,28 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise ValueError(f"the key {repeated!r} stands twice")
     return result
+
+
+def json_text(value: Any, *, indent: int | None = 2, ascii_only: bool = False) -> str:
+    """Return the JSON of a value that is written to a file or printed; see RFC 8259.
+
+    Args:
+        value: Dictionaries with text as keys, lists, tuples, text, numbers, booleans and `None`.
+        indent: Spaces of each level; `None` puts everything on one line.
+        ascii_only: Whether to escape every other character.
+
+    Returns:
+        The text without a final line break. Infinity and NaN, which JSON does not have, become null.
+    """
+    return json.dumps(_without_infinity(value), indent=indent, ensure_ascii=ascii_only, allow_nan=False)
+
+
+def _without_infinity(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_infinity(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_infinity(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def hash_file(path: Path) -> str:

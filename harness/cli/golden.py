@@ -24,22 +24,28 @@ golden = typer.Typer(
 
 GoldenArgument = Annotated[str, typer.Argument(metavar="GOLDEN", help="A golden's JSON, a pair file or a pair's name.")]
 ClassOption = Annotated[
-    str, typer.Option("--class", help="Which of a pair's goldens: engine-device-dtype.", metavar="CLASS")
+    str | None,
+    typer.Option(
+        "--class",
+        metavar="CLASS",
+        help="Which of a pair's goldens to read: engine-device-dtype, such as reference-cuda-bfloat16. Default: the "
+        "golden that `harness check` compares with, which is that of the pair's own class if it exists.",
+        show_default=False,
+    ),
 ]
-_DEFAULT = "reference-cpu-float32"
 
 
 @golden.command()
 def show(
     which: GoldenArgument,
-    device_class: ClassOption = _DEFAULT,
+    golden_class: ClassOption = None,
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
     """Print what a golden holds: rates, floor, noise, where it comes from, earlier records."""
     from harness.report.golden import golden_report
 
-    found = _load(which, device_class)
+    found = _load(which, golden_class)
     if json:
         errors = found.document.acceptance.to_dict()["standard_errors"]
         body = {"golden": str(found.file), **found.document.model_dump(mode="json"), "standard_errors": errors}
@@ -52,7 +58,7 @@ def show(
 def diff(
     before: GoldenArgument,
     after: GoldenArgument,
-    device_class: ClassOption = _DEFAULT,
+    golden_class: ClassOption = None,
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
@@ -60,7 +66,7 @@ def diff(
     from harness.golden.difference import difference
     from harness.report.golden import difference_report
 
-    result = difference(_load(before, device_class), _load(after, device_class))
+    result = difference(_load(before, golden_class), _load(after, golden_class))
     if json:
         output.print_json(result.to_dict())
     else:
@@ -75,7 +81,7 @@ def verify(
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
     """Check a pair's goldens against themselves and the pair's files; no model runs. Exit 1 if one fails."""
-    from harness.golden.store import golden_folder
+    from harness.golden.find import golden_folder
     from harness.golden.verify import golden_problems
     from harness.pair.pair import load_pair
     from harness.report.golden import verification_report
@@ -121,10 +127,14 @@ def orphans(
     raise typer.Exit(1 if result.orphans else 0)
 
 
-def _load(which: str, device_class: str) -> Golden:
-    from harness.golden.store import find_golden, load_golden
+def _load(which: str, golden_class: str | None) -> Golden:
+    from harness.golden.find import find_golden, golden_in_use
+    from harness.golden.golden_class import GoldenClass
+    from harness.golden.store import load_golden
     from harness.pair.pair import load_pair
 
+    asked = None if golden_class is None else GoldenClass.parse(golden_class, key="--class")
     if which.endswith(".json"):
         return load_golden(Path(which))
-    return load_golden(find_golden(load_pair(which), device_class))
+    pair = load_pair(which)
+    return load_golden(golden_in_use(pair) if asked is None else find_golden(pair, asked))

@@ -50,7 +50,7 @@ def report(
     Files that a run did not come to write are no error: they are what is told. Run, commit and address are taken from
     GITHUB_RUN_ID, GITHUB_SHA, GITHUB_SERVER_URL and GITHUB_REPOSITORY where these are set.
     """
-    from harness.files import require_writable, write_atomically
+    from harness.files import json_text, require_writable, write_atomically
     from harness.nightly.history import read_history, write_history
     from harness.nightly.results import read_nightly
     from harness.report.nightly import issue_body, issue_title, page, summary
@@ -77,7 +77,7 @@ def report(
     }
     for file, text in texts.items():
         write_atomically(out / file, text.encode())
-    write_atomically(out / _DOCUMENT, output.json_text(body).encode())
+    write_atomically(out / _DOCUMENT, json_text(body).encode())
     if json:
         output.print_json(body)
     else:

@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import math
 import os
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import one_line
+from harness.files import json_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from harness.engines.base import Progress
 
-__all__ = ["fail", "json_text", "leave_stdout", "note", "print_json", "print_report", "progress", "usage_message"]
-
-
-def json_text(body: dict[str, Any]) -> str:
-    """Return one JSON object; a number that JSON cannot say becomes null."""
-    return json.dumps(_finite(body), ensure_ascii=False, indent=2, allow_nan=False)
+__all__ = ["fail", "leave_stdout", "note", "print_json", "print_report", "progress", "usage_message"]
 
 
 def print_json(body: dict[str, Any]) -> None:
-    """Print one JSON object; see `json_text`."""
+    """Print one JSON object."""
     text = json_text(body)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
-        # A stream that knows no Unicode, or a path whose bytes are none: JSON can escape both.
-        text = json.dumps(_finite(body), indent=2, allow_nan=False)
+        # The stream's encoding lacks a character, or a path has bytes that are not text: JSON can escape both.
+        text = json_text(body, ascii_only=True)
     with _reader():
         print(text)  # noqa: T201
 
@@ -52,14 +46,6 @@ def leave_stdout() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_report(report: RenderableType, seconds: float | None = None) -> None:

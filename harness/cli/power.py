@@ -39,9 +39,9 @@ def power(
 
     No model runs: losses are planted in the golden's own counts and judged by the gate's own rule.
     """
-    from harness.commands.check import golden_in_use
     from harness.commands.power import Plan, power_table
     from harness.detectors.acceptance import effective_floor
+    from harness.golden.find import golden_in_use
     from harness.golden.store import load_golden
     from harness.pair.pair import load_pair
     from harness.report.power import draw_power, power_report, require_drawable

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from harness.commands.measure import SILENT, Measurement, require_finite
@@ -15,14 +14,15 @@ from harness.detectors.attribution import Attribution, attribute
 from harness.detectors.contract import unservable
 from harness.detectors.gate import exit_code, verdict
 from harness.engines.base import Progress
-from harness.engines.registry import find_engine, split_engine
+from harness.engines.registry import find_engine
 from harness.golden.comparable import require_comparable
-from harness.golden.store import Golden, find_golden, load_golden
+from harness.golden.find import golden_in_use
+from harness.golden.golden_class import GoldenClass
+from harness.golden.store import Golden, load_golden
 from harness.golden.verify import changed_files
 from harness.pair.pair import Pair, load_prompts
-from harness.pair.prompts import Prompt
 
-__all__ = ["CheckResult", "check", "golden_in_use"]
+__all__ = ["CheckResult", "check"]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def check(pair: Pair, *, prompts: str | None = None, progress: Progress = SILENT
     require_comparable(golden, pair, chosen, subset=prompts is not None)
     if unservable(pair):
         return _not_started(pair, golden, time.perf_counter() - start)
-    texts = {prompt.id: _text(golden, prompt) for prompt in chosen}
+    texts = {prompt.id: golden.continuation(prompt.id) for prompt in chosen}
     run = find_engine(pair.settings.engine.name).run(pair, chosen, texts, progress)
     require_finite(pair, run.records)
     context = Context(pair, run, golden)
@@ -117,27 +117,12 @@ def _not_started(pair: Pair, golden: Golden, seconds: float) -> CheckResult:
     return CheckResult(Measurement(pair, run, seconds), golden, findings, _notes(context))
 
 
-def golden_in_use(pair: Pair) -> Path:
-    """Return the golden that a check of the pair compares with.
-
-    Raises:
-        InputError: There is none.
-    """
-    engine, _ = split_engine(pair.settings.engine.name)
-    device = pair.settings.engine.device.partition(":")[0]
-    return find_golden(pair, f"{engine}-{device}-{pair.settings.engine.dtype}")
-
-
-def _text(golden: Golden, prompt: Prompt) -> tuple[int, ...]:
-    return tuple(int(token) for token in golden.tensors[prompt.id].continuation)
-
-
 def _notes(context: Context) -> tuple[str, ...]:
     """Tell what the comparison crosses and what has changed since the golden was recorded."""
     notes = list(context.run.notes)
     if not context.same_class:
         notes.append(
-            f"the golden was recorded on {context.golden.device_class}, this run is {context.run.device_class}: "
+            f"the golden was recorded on {context.golden.golden_class}, this run is {GoldenClass.of_run(context.run)}: "
             f"compared with the margin of {context.pair.settings.gate.margin:.3f}"
         )
     if context.pair.settings.gate.floor < context.golden.document.floor:

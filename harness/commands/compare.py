@@ -15,7 +15,7 @@ from harness.counts.acceptance import Acceptance, PromptCounts, columns, counts_
 from harness.counts.statistics import Interval, paired_drop, prompts_needed
 from harness.detectors.acceptance import judge_drop
 from harness.detectors.base import State
-from harness.errors import InputError
+from harness.errors import InputError, invalid
 from harness.files import read_json_object
 from harness.golden.schema import CountedPrompt
 
@@ -145,18 +145,12 @@ def read_result(file: Path) -> Side:
     Raises:
         InputError: The file is no such result.
     """
-    raw = read_json_object(file, what="result", next_step="write one with harness measure PAIR --json")
+    step = "write one with harness measure PAIR --json"
+    raw = read_json_object(file, what="result", next_step=step)
     try:
         result = _Result.model_validate(raw)
     except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        raise InputError(
-            "the file is no result of a measurement",
-            file=file,
-            key=".".join(str(part) for part in first["loc"]),
-            found=first["msg"].removeprefix("Value error, "),
-            expected="what harness measure PAIR --json prints",
-        ) from None
+        raise invalid(error, _Result, file=file, next_step=step) from None
     counts = {prompt.id: prompt.counts() for prompt in result.prompts}
     engine = result.engine
     label = f"{result.pair} ({' '.join(engine[name] for name in ('name', 'device', 'dtype') if name in engine)})"

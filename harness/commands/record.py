@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.commands.measure import Measurement, looping, require_finite
+from harness.commands.measure import SILENT, Measurement, looping, require_finite
 from harness.counts.acceptance import counts_of, measure_acceptance
 from harness.counts.run import PromptRecord
 from harness.counts.statistics import rate_interval
@@ -24,6 +24,8 @@ from harness.engines.registry import find_recorder
 from harness.errors import InputError
 from harness.files import require_writable
 from harness.golden.comparable import target_shape
+from harness.golden.find import recording_file
+from harness.golden.golden_class import GoldenClass
 from harness.golden.provenance import commit_of, machine_info, pair_hashes
 from harness.golden.schema import (
     SCHEMA_VERSION,
@@ -35,15 +37,8 @@ from harness.golden.schema import (
     Totals,
     WiringEntry,
 )
-from harness.golden.store import (
-    Golden,
-    GoldenTensors,
-    golden_folder,
-    load_golden,
-    pack_tensors,
-    save_golden,
-    tensors_name,
-)
+from harness.golden.store import Golden, load_golden, save_golden
+from harness.golden.tensors import GoldenTensors, pack_tensors, tensors_name
 from harness.pair.pair import Pair, load_prompts
 
 __all__ = ["RecordResult", "record"]
@@ -68,7 +63,7 @@ class RecordResult:
         return self.measurement.to_dict() | {"golden": str(self.file), "replaced": self.replaced}
 
 
-def record(pair: Pair, *, reason: str | None = None, progress: Progress | None = None) -> RecordResult:
+def record(pair: Pair, *, reason: str | None = None, progress: Progress = SILENT) -> RecordResult:
     """Measure a pair and write its golden.
 
     Args:
@@ -79,9 +74,8 @@ def record(pair: Pair, *, reason: str | None = None, progress: Progress | None =
     Raises:
         HarnessError: The pair cannot be run as stated, or a golden of it would lie.
     """
-    progress = progress or Progress()
     recorder = find_recorder(pair.settings.engine.name)
-    file = _golden_file(pair)
+    file = recording_file(pair)
     before = load_golden(file) if os.path.lexists(file) else None
     _require_reason(pair, before, reason)
     require_writable(file.parent)
@@ -121,13 +115,6 @@ def _require_sight(pair: Pair, made: Recording, document: GoldenDocument, file: 
 
 # What a wrong wire must move. The stages would see it whatever the draft makes of it.
 _SIGHTED = ("proposals", "likelihood", "acceptance")
-
-
-def _golden_file(pair: Pair) -> Path:
-    folder = golden_folder(pair, for_writing=True)
-    assert folder is not None
-    engine = pair.settings.engine
-    return folder / f"reference-{engine.device.partition(':')[0]}-{engine.dtype}.json"
 
 
 def _require_reason(pair: Pair, before: Golden | None, reason: str | None) -> None:
@@ -218,14 +205,15 @@ def _document(
     pair, run, acceptance = measurement.pair, measurement.run, measurement.acceptance
     assert acceptance.rate is not None
     assert acceptance.length is not None
+    golden_class = GoldenClass.of_run(run)
     return GoldenDocument(
         schema_version=SCHEMA_VERSION,
         pair=pair.name,
         recorded_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         reason=reason or "first record",
-        engine="reference",
-        device=run.device.partition(":")[0],
-        dtype=run.dtype,
+        engine=golden_class.engine,
+        device=golden_class.device,
+        dtype=golden_class.dtype,
         floor=pair.settings.gate.floor,
         target=target_shape(pair),
         wiring=WiringEntry(

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.commands.check import golden_in_use
 from harness.counts.run import accepted_of
 from harness.engines.base import Probe, Resolved, StateView
 from harness.engines.registry import find_prober
@@ -18,6 +17,7 @@ from harness.errors import InputError
 from harness.facts.conventions import Reading, newest, read_ids
 from harness.facts.flags import FLAGS
 from harness.files import shown
+from harness.golden.find import golden_in_use
 from harness.golden.store import Golden, load_golden
 from harness.models.checkpoint import has_weights, weight_files
 from harness.models.draft_contract import check_headers, expected_tensors

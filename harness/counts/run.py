@@ -113,11 +113,6 @@ class Run:
     served: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    @property
-    def device_class(self) -> str:
-        """The class that goldens are kept by: engine, device, dtype."""
-        return f"{self.engine.partition(':')[0]}-{self.device.partition(':')[0]}-{self.dtype}"
-
     def describe(self) -> dict[str, Any]:
         """Return what identifies the engine in a report."""
         return {"name": self.engine, "device": self.device, "dtype": self.dtype}

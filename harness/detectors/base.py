@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.counts.run import PromptRecord, Run
+from harness.golden.golden_class import GoldenClass
 from harness.golden.schema import GoldenPrompt, Noise
-from harness.golden.store import Golden, GoldenTensors
+from harness.golden.store import Golden
+from harness.golden.tensors import GoldenTensors
 from harness.pair.pair import Pair
 
 __all__ = ["QUESTIONS", "Context", "Finding", "State"]
@@ -75,7 +77,7 @@ class Context:
     @property
     def same_class(self) -> bool:
         """Whether the golden was recorded on the run's own engine, device class and dtype."""
-        return self.golden.device_class == self.run.device_class
+        return self.golden.golden_class == GoldenClass.of_run(self.run)
 
     @property
     def noise(self) -> Noise | None:

@@ -16,7 +16,7 @@ from harness.counts.run import PromptRecord, changed_windows
 from harness.counts.statistics import rate_interval
 from harness.detectors.base import Context, Finding, State
 from harness.golden.schema import Noise
-from harness.golden.store import GoldenTensors
+from harness.golden.tensors import GoldenTensors
 
 __all__ = ["detect", "explained_by_rounding", "noise_share"]
 

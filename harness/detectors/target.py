@@ -46,5 +46,5 @@ def detect(context: Context) -> Finding:
     text = f"target drift: chooses another token at {drifted} of {len(agrees)} positions, in {prompts} prompts"
     if context.same_class:
         return Finding(State.CHANGED, text, figures)
-    text += f" (golden of {context.golden.device_class}: told, decides nothing)"
+    text += f" (golden of {context.golden.golden_class}: told, decides nothing)"
     return Finding(State.PASS, text, figures)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.counts.acceptance import PromptCounts
 from harness.golden.store import Golden
 
 __all__ = ["Difference", "PromptDifference", "difference"]
@@ -76,9 +77,8 @@ def _rate(golden: Golden) -> dict[str, Any]:
 
 def difference(before: Golden, after: Golden) -> Difference:
     """Compare two goldens, prompt by prompt."""
-    first = {prompt.id: prompt for prompt in before.document.prompts}
-    second = {prompt.id: prompt for prompt in after.document.prompts}
-    changed = (_prompt(before, after, name) for name in first if name in second)
+    first, second = ({prompt.id: prompt.counts() for prompt in side.document.prompts} for side in (before, after))
+    changed = (_prompt(before, after, (first[name], second[name])) for name in first if name in second)
     return Difference(
         before,
         after,
@@ -95,10 +95,8 @@ def _settings(before: Golden, after: Golden) -> dict[str, tuple[Any, Any]]:
     return {name: (sides[0][name], sides[1][name]) for name in names if sides[0][name] != sides[1][name]}
 
 
-def _prompt(before: Golden, after: Golden, name: str) -> PromptDifference | None:
-    counts = [
-        next(prompt for prompt in golden.document.prompts if prompt.id == name).counts() for golden in (before, after)
-    ]
+def _prompt(before: Golden, after: Golden, counts: tuple[PromptCounts, PromptCounts]) -> PromptDifference | None:
+    name = counts[0].id
     first, second = before.tensors[name], after.tensors[name]
     text = not np.array_equal(first.continuation, second.continuation)
     proposals = None
@@ -107,5 +105,5 @@ def _prompt(before: Golden, after: Golden, name: str) -> PromptDifference | None
         proposals = int((first.proposals != second.proposals).any(axis=1).sum()) if same_shape else None
     if counts[0] == counts[1] and not text and not proposals:
         return None
-    pairs = [(count.accepted, count.proposed) for count in counts]
-    return PromptDifference(name, pairs[0], pairs[1], text, proposals)
+    accepted = [(side.accepted, side.proposed) for side in counts]
+    return PromptDifference(name, accepted[0], accepted[1], text, proposals)

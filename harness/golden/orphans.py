@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 
 from harness.errors import InputError
 from harness.files import is_file, is_folder
-from harness.golden.store import load_golden, nearest_homes, unused_tensors
+from harness.golden.find import nearest_homes
+from harness.golden.store import load_golden, unused_tensors
 from harness.pair.pairfile import read_pair_file
 
 __all__ = ["Orphan", "OrphanReport", "find_home", "find_orphans", "pair_names", "unused_folders"]
@@ -141,7 +142,7 @@ def _unreadable(folder: Path) -> Iterator[Orphan]:
         try:
             load_golden(file)
         except InputError as error:
-            yield Orphan("unreadable", file, error.problem)
+            yield Orphan("unreadable", file, f"{error.key}: {error.problem}" if error.key else error.problem)
 
 
 def _unlistable(error: OSError) -> NoReturn:

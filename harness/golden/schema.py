@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
 
 from harness.counts.acceptance import Acceptance, PromptCounts, broken_counts, counts_of, measure_acceptance
 from harness.counts.run import PromptRecord
+from harness.files import json_text
 from harness.pair.pairfile import DecodeSettings
 
 __all__ = [
@@ -260,12 +260,11 @@ class GoldenDocument(_Strict):
 
 def dump(document: GoldenDocument) -> bytes:
     """Return the document's JSON: one line a prompt, one key a line elsewhere."""
-    body = document.model_dump(mode="json", by_alias=True)
-    rows = {"prompts": body["prompts"], "history": body["history"]}
-    for name in rows:
-        body[name] = f"@{name}@"
-    text = json.dumps(body, indent=2, ensure_ascii=False)
-    for name, entries in rows.items():
-        lines = ",\n    ".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
-        text = text.replace(f'"@{name}@"', f"[\n    {lines}\n  ]" if entries else "[]", 1)
-    return (text + "\n").encode()
+    entries = []
+    for name, value in document.model_dump(mode="json", by_alias=True).items():
+        text = json_text(value).replace("\n", "\n  ")
+        if name in ("prompts", "history") and value:
+            rows = ",\n    ".join(json_text(row, indent=None) for row in value)
+            text = f"[\n    {rows}\n  ]"
+        entries.append(f"  {json_text(name)}: {text}")
+    return ("{\n" + ",\n".join(entries) + "\n}\n").encode()

@@ -51,8 +51,7 @@ def _count_problems(golden: Golden, pair: Pair) -> Iterator[str]:
         tensors = golden.tensors[prompt.id]
         if tensors.proposals is None:
             continue
-        text = tuple(int(token) for token in tensors.continuation)
-        counter = walk(text, tensors.proposals.astype("int64"), limits)
+        counter = walk(golden.continuation(prompt.id), tensors.proposals.astype("int64"), limits)
         expected = histogram_of(counter.rounds, limits.num_steps)
         if tuple(prompt.histogram) != expected:
             yield (

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.errors import InputError
-from harness.files import is_file, parse_json, read_text, write_atomically
+from harness.files import is_file, json_text, parse_json, read_text, write_atomically
 from harness.nightly.results import Nightly, NightlyState
 
 __all__ = ["KEPT", "PastRun", "read_history", "write_history"]
@@ -86,5 +85,5 @@ def write_history(file: Path, before: list[PastRun], nightly: Nightly) -> None:
     }
     now = PastRun(run.id, run.time, run.commit, run.url, str(nightly.state), pairs)
     runs = [*(past for past in before if past.id != now.id), now][-KEPT:]
-    lines = (json.dumps(asdict(past), ensure_ascii=False) for past in runs)
+    lines = (json_text(asdict(past), indent=None) for past in runs)
     write_atomically(file, "".join(f"{line}\n" for line in lines).encode())

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from harness.errors import InputError, quote
+from harness.errors import InputError, invalid
 from harness.files import read_text
 
 __all__ = ["DecodeSettings", "EngineSettings", "GateSettings", "PairFile", "Timeouts", "read_pair_file"]
@@ -156,23 +156,4 @@ def read_pair_file(path: Path) -> PairFile:
     try:
         return PairFile.model_validate(raw)
     except pydantic.ValidationError as error:
-        raise _first_error(error, path) from None
-
-
-def _first_error(error: pydantic.ValidationError, path: Path) -> InputError:
-    """Turn pydantic's first finding into one paragraph that names the key."""
-    first = error.errors()[0]
-    location = [str(part) for part in first["loc"]]
-    key = ".".join(location)
-    if first["type"] == "extra_forbidden":
-        sections: dict[str, type[_Strict]] = {"decode": DecodeSettings, "gate": GateSettings, "engine": EngineSettings}
-        model = sections.get(location[0], PairFile) if len(location) > 1 else PairFile
-        if location[:2] == ["engine", "timeouts"] and len(location) > 2:
-            model = Timeouts
-        return InputError("unknown key", file=path, key=key, expected=f"one of {', '.join(sorted(model.model_fields))}")
-    if first["type"] == "missing":
-        return InputError("the key is missing", file=path, key=key, next_step=f"add {key} to the pair file")
-    message = first["msg"].removeprefix("Value error, ")
-    return InputError(
-        "the value is not usable", file=path, key=key or None, found=quote(first["input"]), expected=message
-    )
+        raise invalid(error, PairFile, file=path) from None

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from harness.errors import InputError, quote
+from harness.errors import InputError, invalid, quote
 from harness.files import parse_json, read_text
 
 __all__ = ["Prompt", "PromptLine", "read_prompt_lines", "select_prompts"]
@@ -26,7 +26,7 @@ def _require_unicode(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"Unicode text, which half a surrogate pair, as at {error.start}, is not") from None
+        raise ValueError(f"the text is not Unicode: half a surrogate pair at {error.start}") from None
     return text
 
 
@@ -119,15 +119,7 @@ def _read_line(text: str, path: Path, number: int) -> PromptLine:
     try:
         line = PromptLine.model_validate(raw)
     except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise InputError(
-            "the prompt is not usable",
-            file=path,
-            key=f"{where}, {key}",
-            found=quote(first["input"]),
-            expected=first["msg"].removeprefix("Value error, "),
-        ) from None
+        raise invalid(error, PromptLine, file=path, where=where) from None
     given = [name for name in _FORMS if getattr(line, name) is not None]
     if len(given) != 1:
         raise InputError(

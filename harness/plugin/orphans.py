@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.plugin.session import pair_files, shown
+from harness.files import shown
+from harness.plugin.session import pair_files
 
 __all__ = ["Orphans", "whole_folders"]
 
@@ -51,8 +52,8 @@ class Orphans:
         """Name the unused goldens, and the command that says more."""
         if self._found:
             count = "1 golden" if len(self._found) == 1 else f"{len(self._found)} goldens"
-            names = ", ".join(shown(self.config, folder) for folder in self._found)
-            homes = dict.fromkeys(shown(self.config, folder.parent) for folder in self._found)
+            names = ", ".join(shown(folder) for folder in self._found)
+            homes = dict.fromkeys(shown(folder.parent) for folder in self._found)
             commands = "; ".join(f"harness golden orphans {home}" for home in homes)
             terminalreporter.line(f"{count} no pair file uses: {names}; {commands}", yellow=True)
 
@@ -67,8 +68,8 @@ def whole_folders(config: pytest.Config) -> bool:
 def _unused(files: list[Path]) -> list[Path]:
     """Return the folders of no pair in every `golden/` that the pair files would write to."""
     from harness.errors import InputError
+    from harness.golden.find import golden_home
     from harness.golden.orphans import pair_names, unused_folders
-    from harness.golden.store import golden_home
     from harness.pair.pairfile import read_pair_file
 
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import pickle
 import shutil
 import tempfile
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from harness.commands.check import CheckResult
     from harness.pair.pair import Pair
 
-__all__ = ["Results", "checked", "forget", "pair_files", "prepared", "require_json_writable", "shown"]
+__all__ = ["Results", "checked", "forget", "pair_files", "prepared", "require_json_writable"]
 
 _CACHE: pytest.StashKey[dict[Path, CheckResult | BaseException]] = pytest.StashKey()
 
@@ -61,12 +60,6 @@ def forget(config: pytest.Config, file: Path) -> None:
 def pair_files(items: Iterable[pytest.Item]) -> list[Path]:
     """Return the pair files that tests come from, each once."""
     return list(dict.fromkeys(item.path for item in items if item.path.name.endswith(".pair.toml")))
-
-
-def shown(config: pytest.Config, file: Path) -> str:
-    """Return a path as it is shown: relative where it lies below the folder that pytest was called in."""
-    here = config.invocation_params.dir
-    return str(file.relative_to(here) if file.is_relative_to(here) else file)
 
 
 def require_json_writable(config: pytest.Config) -> None:
@@ -158,10 +151,10 @@ class Results:
         target = self.config.getoption("--acceptance-json")
         if target and not hasattr(self.config, "workerinput"):
             from harness.errors import InputError
-            from harness.files import write_atomically
+            from harness.files import json_text, write_atomically
 
             try:
-                write_atomically(Path(target), (json.dumps(self.body, indent=2, ensure_ascii=False) + "\n").encode())
+                write_atomically(Path(target), f"{json_text(self.body)}\n".encode())
             except InputError as error:
                 # The disk filled up, say, while the pairs were measured: what was measured must still be shown.
                 self.unwritten = str(error)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from harness.plugin.session import checked, forget, pair_files, prepared, shown
+from harness.files import shown
+from harness.plugin.session import checked, forget, pair_files, prepared
 
 if TYPE_CHECKING:
     from harness.commands.check import CheckResult
@@ -99,19 +100,20 @@ class Updates:
         """Ask for the reason before anything is measured, where a golden that is there may be replaced."""
         if self._reason:
             return
-        from harness.commands.check import golden_in_use
         from harness.errors import HarnessError
+        from harness.golden.find import recording_file
 
         for file in pair_files(session.items):
             try:
-                golden = golden_in_use(prepared(self.config, file))
+                golden = recording_file(prepared(self.config, file))
             except HarnessError:
-                # There is none, or its test will tell what is wrong with the pair.
+                # The pair's own tests report what is wrong with it.
                 continue
-            raise pytest.UsageError(
-                f"--acceptance-update: {shown(self.config, golden)} is there and would be replaced where it differs; "
-                'give the reason, --acceptance-reason "…"'
-            )
+            if os.path.lexists(golden):
+                raise pytest.UsageError(
+                    f"--acceptance-update: {shown(golden)} exists and would be replaced if it differs; "
+                    'give the reason, --acceptance-reason "…"'
+                )
 
     def update(self, file: Path) -> Update:
         """Update a pair's golden, once a run.
@@ -172,11 +174,11 @@ class Updates:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print what was done about each golden."""
         terminalreporter.section("golden baselines")
-        for line in update_lines(self.config, self._done.values()):
+        for line in update_lines(self._done.values()):
             terminalreporter.line(line)
 
 
-def update_lines(config: pytest.Config, updates: Iterable[Update]) -> Iterator[str]:
+def update_lines(updates: Iterable[Update]) -> Iterator[str]:
     """Yield the table of updates, one line a pair, and what to do next."""
     updates = list(updates)
     if not updates:
@@ -189,27 +191,31 @@ def update_lines(config: pytest.Config, updates: Iterable[Update]) -> Iterator[s
     for update in updates:
         rate = f"{rate_text(update.before)} -> {rate_text(update.after)}"
         changed = "n/a" if update.changed is None else str(update.changed)
-        file = "none" if update.golden is None else shown(config, update.golden)
+        file = "none" if update.golden is None else shown(update.golden)
         yield f"{update.pair:<{width}}{update.done:<11}{rate:>26}{changed:>17}  {file}"
     if any(update.done == "recorded" for update in updates):
         yield "next: look at the goldens' diff, then run again without --acceptance-update"
 
 
 def _golden_before(pair: Pair) -> Golden | None:
-    """Return the golden that the pair's check compares with, `None` where there is none.
+    """Return the golden of the pair's own class, `None` if that class has not been recorded yet.
+
+    A check falls back on a golden of another class. To an update that one is no reason to leave the pair as it is.
 
     Raises:
-        InputError: It cannot be read: no golden is written past one whose floor and history are not known.
+        InputError: The golden in use cannot be read: no golden is written past one whose floor and history are unknown.
     """
-    from harness.commands.check import golden_in_use
     from harness.errors import InputError
+    from harness.golden.find import golden_in_use
+    from harness.golden.golden_class import GoldenClass
     from harness.golden.store import load_golden
 
     try:
         file = golden_in_use(pair)
     except InputError:
         return None
-    return load_golden(file)
+    golden = load_golden(file)
+    return golden if golden.golden_class == GoldenClass.of_pair(pair) else None
 
 
 def _is_as_recorded(result: CheckResult) -> bool:

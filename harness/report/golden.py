@@ -26,7 +26,7 @@ def golden_report(golden: Golden) -> Group:
     rows = {
         "golden": str(golden.file),
         "recorded": f"{document.recorded_at} at {document.commit or 'no commit'}: {document.reason}",
-        "class": f"{golden.device_class} on {document.machine.get('processor', 'an unknown processor')}",
+        "class": f"{golden.golden_class} on {document.machine.get('processor', 'an unknown processor')}",
         "versions": ", ".join(f"{name} {version}" for name, version in document.versions.items()),
         "wiring": f"ids {wiring.ids} as {wiring.trained_as}: boundaries {wiring.boundaries}",
         "decode": ", ".join(f"{name} {value}" for name, value in document.decode.items()),

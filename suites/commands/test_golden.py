@@ -26,6 +26,23 @@ def test_show_by_pair_by_file_and_as_json(recorded: Path, harness: Command) -> N
     assert harness("golden", "show", recorded, "--json").json["totals"]["prompts"] == 6
 
 
+def test_show_and_diff_read_the_class_asked_for_or_the_pairs_own(recorded: Path, harness: Command) -> None:
+    recorded.write_text(recorded.read_text() + '[engine]\ndtype = "float64"\n')
+    # Its own class is not recorded yet: the golden that a check falls back on.
+    assert harness("golden", "show", recorded, "--json").json["dtype"] == "float32"
+    missing = harness("golden", "show", recorded, "--class", "reference-cpu-bfloat16")
+    assert missing.status == 2
+    for part in ("found reference-cpu-float32.json", "expected reference-cpu-bfloat16.json", "--dtype bfloat16"):
+        assert part in missing.err
+    assert harness("record", recorded).status == 0
+    assert harness("golden", "show", recorded, "--json").json["dtype"] == "float64"
+    assert harness("golden", "show", recorded, "--class", "reference-cpu-float32", "--json").json["dtype"] == "float32"
+    outcome = harness("golden", "diff", recorded, _file(recorded), "--json")
+    assert (outcome.status, outcome.json["settings"]["dtype"]) == (1, ["float64", "float32"])
+    wrong = harness("golden", "diff", recorded, recorded, "--class", "../golden")
+    assert (wrong.status, "--class: " in wrong.err) == (2, True)
+
+
 def test_a_golden_does_not_differ_from_itself(recorded: Path, harness: Command) -> None:
     outcome = harness("golden", "diff", recorded, _file(recorded), "--json")
     assert (outcome.status, outcome.json["same"], outcome.json["prompts"]) == (0, True, [])

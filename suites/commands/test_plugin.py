@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from harness.commands.check import CheckResult
+from harness.counts.acceptance import measure_acceptance
+from harness.golden.golden_class import DEFAULT
+from harness.golden.schema import Totals
+from harness.golden.store import load_golden, save_golden
+from harness.golden.tensors import pack_tensors, tensors_name
 from harness.pair.pair import Pair
 
 ARGUMENTS = ("-p", "no:cacheprovider")
@@ -97,6 +103,34 @@ def test_results_as_json(pairs: Path, pytester: pytest.Pytester) -> None:
     assert body["schema_version"] == 1
     assert result["verdict"] == "pass"
     assert result["acceptance"]["prompts"] == 6
+
+
+def _keep_one_prompt(pairs: Path) -> None:
+    """Cut prompts file and golden down to their first prompt; `record` would ask for more."""
+    prompts = pairs / "prompts.jsonl"
+    prompts.write_text(prompts.read_text().splitlines(keepends=True)[0])
+    golden = load_golden(pairs / "golden" / "random" / DEFAULT.file)
+    (first, *_) = golden.document.prompts
+    counts = measure_acceptance([first.counts()])
+    totals = Totals(**{name: getattr(counts, name) for name in Totals.model_fields})
+    tensors = pack_tensors([golden.tensors[first.id]])
+    changes = {"prompts": [first], "totals": totals, "tensors": tensors_name(tensors)}
+    save_golden(golden.file, golden.document.model_copy(update=changes), tensors)
+
+
+def _refuse(constant: str) -> NoReturn:
+    pytest.fail(f"{constant} is not JSON")
+
+
+def test_an_infinite_bound_is_null_in_json(pairs: Path, pytester: pytest.Pytester) -> None:
+    """The change of a single prompt has no standard error, so that the drop's bounds are infinite."""
+    _keep_one_prompt(pairs)
+    _break_wiring(pairs)
+    out = pytester.path / "results.json"
+    pytester.runpytest_inprocess(*ARGUMENTS, pairs, "--acceptance-json", out)
+    (result,) = json.loads(out.read_text(), parse_constant=_refuse)["pairs"].values()
+    assert (result["drop"]["low"], result["drop"]["high"]) == (None, None)
+    assert result["drop"]["estimate"] is not None
 
 
 def test_an_unwritable_place_for_json_is_told_before_anything_is_measured(

@@ -112,6 +112,51 @@ def test_a_missing_golden_is_recorded_only_when_asked_for(pairs: Path, pytester:
     assert load_golden(_golden(pairs)).document.reason == "first record"
 
 
+@pytest.mark.parametrize("reason", [(), ("--acceptance-reason", "first in float64")])
+def test_the_first_golden_of_a_class_is_recorded_next_to_the_others(
+    pairs: Path, pytester: pytest.Pytester, reason: tuple[str, ...]
+) -> None:
+    """A check falls back on the float32 golden; an update must not: the float64 one would never be written."""
+    file = pairs / "random.pair.toml"
+    file.write_text(file.read_text() + '[engine]\ndtype = "float64"\n')
+    before = _snapshot(pairs)
+    pytester.runpytest_inprocess(*ARGUMENTS, pairs).assert_outcomes(passed=5, skipped=2)
+    result = pytester.runpytest_inprocess(*ARGUMENTS, pairs, "--acceptance-update", *reason)
+    result.assert_outcomes(skipped=7)
+    result.stdout.fnmatch_lines(["random  recorded * n/a -> 8.6±* % * 6  *reference-cpu-float64.json"])
+    after = _snapshot(pairs)
+    assert {name: after[name] for name in before} == before
+    document = load_golden(_golden(pairs).with_name("reference-cpu-float64.json")).document
+    assert (document.dtype, document.reason) == ("float64", reason[1] if reason else "first record")
+    pytester.runpytest_inprocess(*UPDATE, pairs).assert_outcomes(passed=6, skipped=1)
+    assert _snapshot(pairs) == after
+
+
+def test_no_reason_is_needed_where_nothing_is_replaced(pairs: Path, pytester: pytest.Pytester) -> None:
+    """The golden that the pair is compared with is in a folder further up; recording writes to the nearest one."""
+    (pairs / "golden").rename(pytester.path / "golden")
+    (pairs / "golden").mkdir()
+    before = _snapshot(pytester.path)
+    _break_wiring(pairs)
+    result = pytester.runpytest_inprocess(*ARGUMENTS, pairs, "--acceptance-update")
+    result.assert_outcomes(skipped=7)
+    result.stdout.fnmatch_lines(["random  recorded * 8.6±* % -> *% * 6  *reference-cpu-float32.json"])
+    assert load_golden(_golden(pairs)).document.reason == "first record"
+    assert _snapshot(pytester.path) == before
+
+
+@pytest.mark.parametrize("there", ["its own golden", "a golden of another class"])
+def test_an_engine_that_cannot_record_is_refused(pairs: Path, pytester: pytest.Pytester, there: str) -> None:
+    if there == "a golden of another class":
+        file = pairs / "random.pair.toml"
+        file.write_text(file.read_text() + '[engine]\ndtype = "float64"\n')
+    before = _snapshot(pairs)
+    result = pytester.runpytest_inprocess(*UPDATE, pairs, "--acceptance-engine", "reference:sequential")
+    result.assert_outcomes(failed=7)
+    result.stdout.fnmatch_lines(["*recorded by replay*", "random  refused *"])
+    assert _snapshot(pairs) == before
+
+
 @pytest.mark.parametrize("reason", [(), ("--acceptance-reason", " ")])
 def test_replacing_needs_a_reason_before_anything_is_measured(
     pairs: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, reason: tuple[str, ...]

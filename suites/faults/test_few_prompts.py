@@ -10,7 +10,9 @@ import pytest
 from harness.commands.prepare import prepare
 from harness.detectors import Context, State, run_detectors
 from harness.detectors.gate import verdict
-from harness.golden.store import find_golden, load_golden
+from harness.golden.find import find_golden
+from harness.golden.golden_class import DEFAULT
+from harness.golden.store import load_golden
 from suites.support.builtin_pairs import replay_golden
 
 pytestmark = pytest.mark.slow
@@ -33,7 +35,7 @@ def _single_faults() -> list[tuple[str, tuple[int, ...]]]:
 @pytest.mark.parametrize(("name", "boundaries"), _single_faults())
 def test_a_single_wrong_boundary_is_seen_on_random_subsets(name: str, boundaries: tuple[int, ...]) -> None:
     pair = prepare(name)
-    golden = load_golden(find_golden(pair, "reference-cpu-float32"))
+    golden = load_golden(find_golden(pair, DEFAULT))
     run = replay_golden(name, boundaries)
     generator = np.random.default_rng(5)
     seen = 0
@@ -51,7 +53,7 @@ def test_a_single_wrong_boundary_is_seen_on_random_subsets(name: str, boundaries
 @pytest.mark.parametrize("name", WIRINGS)
 def test_the_right_wiring_is_never_called_wrong(name: str) -> None:
     pair = prepare(name)
-    golden = load_golden(find_golden(pair, "reference-cpu-float32"))
+    golden = load_golden(find_golden(pair, DEFAULT))
     run = replay_golden(name)
     generator = np.random.default_rng(6)
     for _ in range(SUBSETS):

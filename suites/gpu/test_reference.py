@@ -14,6 +14,7 @@ from harness.commands.measure import measure
 from harness.commands.prepare import prepare
 from harness.commands.record import record
 from harness.detectors import State
+from harness.golden.golden_class import GoldenClass
 from harness.models.capture import BoundaryCapture
 from harness.models.precision import exact
 from harness.report.check import failure
@@ -151,7 +152,7 @@ def test_the_built_in_pair_passes_against_the_golden_of_a_cpu(device: str, dtype
     assert result.verdict is State.PASS, failure(result)
     crossing = [note for note in result.notes if "compared with the margin" in note]
     assert bool(crossing) is ((device, dtype) != ("cpu", "float32"))
-    assert result.measurement.run.device_class == f"reference-{device}-{dtype}"
+    assert str(GoldenClass.of_run(result.measurement.run)) == f"reference-{device}-{dtype}"
 
 
 @pytest.mark.parametrize(("dtype", "count"), [("float32", 16), ("bfloat16", 24)])

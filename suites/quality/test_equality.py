@@ -15,7 +15,8 @@ from harness.engines.reference.loaded import LoadedPair, load
 from harness.engines.reference.replay import replay
 from harness.engines.reference.sequential import sequential
 from harness.engines.reference.threads import suitable_threads
-from harness.golden.store import find_golden, load_golden
+from harness.golden.find import golden_in_use
+from harness.golden.store import load_golden
 from harness.models.precision import exact
 from harness.pair.pair import load_prompts
 from harness.pair.prompts import Prompt
@@ -32,8 +33,8 @@ class _Case:
         pair = prepare(name, dtype="float64")
         self.loaded: LoadedPair = load(pair)
         self.prompts: list[Prompt] = load_prompts(pair)
-        golden = load_golden(find_golden(pair, "reference-cpu-float64"))
-        self.texts = [tuple(golden.tensors[prompt.id].continuation.tolist()) for prompt in self.prompts]
+        golden = load_golden(golden_in_use(pair))
+        self.texts = [golden.continuation(prompt.id) for prompt in self.prompts]
 
 
 @pytest.fixture(scope="module", params=["tiny", "tiny-embedding"])

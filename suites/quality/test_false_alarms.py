@@ -26,7 +26,9 @@ from harness.detectors.gate import verdict
 from harness.engines.reference.loaded import load
 from harness.engines.reference.replay import replay
 from harness.engines.shared.decoded import as_run
-from harness.golden.store import find_golden, load_golden
+from harness.golden.find import find_golden
+from harness.golden.golden_class import DEFAULT
+from harness.golden.store import load_golden
 from harness.pair.pair import load_prompts
 from suites.support.builtin_pairs import replay_golden
 
@@ -84,7 +86,7 @@ def _as_counts(histograms: Counts) -> list[PromptCounts]:
 
 @pytest.fixture(scope="module")
 def recorded() -> Counts:
-    golden = load_golden(find_golden(prepare("tiny"), "reference-cpu-float32"))
+    golden = load_golden(find_golden(prepare("tiny"), DEFAULT))
     return np.array([prompt.histogram for prompt in golden.document.prompts])
 
 
@@ -144,7 +146,7 @@ class _Arms:
 
     def __init__(self, name: str) -> None:
         self.pair = prepare(name, dtype="bfloat16")
-        self.golden = load_golden(find_golden(self.pair, "reference-cpu-float32"))
+        self.golden = load_golden(find_golden(self.pair, DEFAULT))
         self.runs = [replay_golden(name, None, dtype="bfloat16"), *self._dithered(name, 2)]
 
     def _dithered(self, name: str, count: int) -> Iterator[Run]:
@@ -163,7 +165,7 @@ class _Arms:
                     parameter.copy_(rounded(parameter))
             disturbed = replace(loaded, draft=draft)
             prompts = load_prompts(loaded.pair)
-            texts = [tuple(self.golden.tensors[prompt.id].continuation.tolist()) for prompt in prompts]
+            texts = [self.golden.continuation(prompt.id) for prompt in prompts]
             records = replay(disturbed, prompts, texts, state_filter=rounded)
             yield replace(as_run(loaded.pair, records, "reference:replay", 0.0), dtype="bfloat16")
 

@@ -14,7 +14,9 @@ from harness.engines.reference.loaded import load
 from harness.engines.reference.replay import replay
 from harness.engines.reference.threads import suitable_threads
 from harness.engines.shared.decoded import as_run
-from harness.golden.store import find_golden, load_golden
+from harness.golden.find import find_golden
+from harness.golden.golden_class import DEFAULT
+from harness.golden.store import load_golden
 from harness.pair.pair import load_prompts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,9 +65,9 @@ def layer_ids(name: str = "tiny") -> list[int]:
 def replay_golden(name: str, boundaries: tuple[int, ...] | None = None, *, dtype: str = "float32") -> Run:
     """Replay a built-in pair's golden texts, with other boundaries than its own where they are given."""
     pair = prepare(name, dtype=dtype)
-    golden = load_golden(find_golden(pair, "reference-cpu-float32"))
+    golden = load_golden(find_golden(pair, DEFAULT))
     prompts = load_prompts(pair)
-    texts = [tuple(int(token) for token in golden.tensors[prompt.id].continuation) for prompt in prompts]
+    texts = [golden.continuation(prompt.id) for prompt in prompts]
     with suitable_threads(pair):
         loaded = load(pair)
         rewired = loaded if boundaries is None else replace(loaded, boundaries=boundaries)

@@ -57,11 +57,11 @@ _LINES = [
     _bad("line nested deeply", 2, "[" * DEEP, "not valid JSON", "expected"),
     _bad("line with a number of 5,000 digits", 2, '{"id": ' + "9" * 5000 + "}", "not valid JSON", "expected"),
     _bad("line with a repeated key", 2, '{"id": "a", "id": "b", "text": "a"}', "'id' stands twice", "expected"),
-    _bad("line without an id", 2, '{"text": "a"}', "id", "expected"),
+    _bad("line without an id", 2, '{"text": "a"}', "id: the key is missing", "Next: add id to line 2"),
     _bad("id empty", 2, '{"id": "", "text": "a"}', "id", "found ''", "expected"),
     _bad("id a number", 2, '{"id": 7, "text": "a"}', "id", "found 7", "expected", "string"),
     _bad("id used twice", 4, '{"id": "p0", "token_ids": [1]}', "used twice", "found p0", "line 1"),
-    _bad("key unknown", 2, '{"id": "p1", "txt": "a"}', "txt", "found 'a'", "expected"),
+    _bad("key unknown", 2, '{"id": "p1", "txt": "a"}', "txt: unknown key", "found 'a'", "expected one of", "text"),
     _bad("of two forms", 2, '{"id": "p1", "text": "a", "token_ids": [1]}', "found text and token_ids", "expected one"),
     _bad("of no form", 2, '{"id": "p1"}', "found none", "expected one of text"),
     _bad("of a null form", 2, '{"id": "p1", "text": null}', "found none", "expected one of text"),
@@ -69,11 +69,17 @@ _LINES = [
     _bad("text blank", 2, '{"id": "p1", "text": " \\n "}', "text", "empty", "expected"),
     _bad("messages empty", 2, '{"id": "p1", "messages": []}', "messages", "empty", "expected"),
     _bad("tokens empty", 2, '{"id": "p1", "token_ids": []}', "token_ids", "empty", "expected"),
-    _bad("message without a role", 2, '{"id": "p1", "messages": [{"content": "a"}]}', "messages.0.role", "expected"),
+    _bad(
+        "message without a role",
+        2,
+        '{"id": "p1", "messages": [{"content": "a"}]}',
+        "messages.0.role: the key is missing",
+        "Next: add",
+    ),
     _bad("token a text", 2, '{"id": "p1", "token_ids": ["1"]}', "token_ids.0", "found '1'", "integer"),
     _bad("token a float", 2, '{"id": "p1", "token_ids": [1.5]}', "token_ids.0", "found 1.5", "integer"),
     _bad("token negative", 2, '{"id": "p1", "token_ids": [1, -1]}', "token_ids.1", "found -1", "equal to 0"),
-    _bad("text a lone surrogate", 2, '{"id": "p1", "text": "\\ud800"}', "text", "expected"),
+    _bad("text a lone surrogate", 2, '{"id": "p1", "text": "\\ud800"}', "not Unicode", "Next: correct text in line 2"),
 ]
 
 _PROMPTS = [

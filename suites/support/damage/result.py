@@ -19,8 +19,19 @@ RESULTS = [
         Damage(damage.name, damage.apply, damage.says, ("compare", "RESULT", "PAIR"))
         for damage in broken_json(RESULT, "result", "Next: write one with harness measure")
     ),
-    _bad("of something else", write(RESULT, b'{"pair": "random"}'), "engine", "required", "expected what harness"),
-    _bad("without prompts", set_value(RESULT, "prompts", to=[]), "prompts", "at least 1", "expected what harness"),
+    _bad(
+        "of something else",
+        write(RESULT, b'{"pair": "random"}'),
+        "engine: the key is missing",
+        "Next: write one with harness",
+    ),
+    _bad(
+        "without prompts",
+        set_value(RESULT, "prompts", to=[]),
+        "prompts",
+        "expected at least 1",
+        "Next: write one with harness",
+    ),
     _bad(
         "with a count in words", set_value(RESULT, *_FIRST, "histogram", 0, to="1"), "prompts.0.histogram.0", "integer"
     ),

@@ -12,13 +12,14 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from harness.commands.check import CheckResult, check, golden_in_use
+from harness.commands.check import CheckResult, check
 from harness.commands.measure import measure
 from harness.commands.prepare import prepare
 from harness.counts.run import changed_windows
 from harness.detectors import Context, acceptance
 from harness.detectors.proposals import explained_by_rounding, noise_share
 from harness.errors import InputError
+from harness.golden.find import golden_in_use
 from harness.golden.schema import Noise
 from harness.golden.store import load_golden
 

@@ -15,8 +15,9 @@ from harness.commands.prepare import prepare
 from harness.counts.acceptance import measure_acceptance
 from harness.errors import InputError
 from harness.files import write_atomically
+from harness.golden.find import golden_folder, golden_in_use, recording_file
 from harness.golden.schema import dump
-from harness.golden.store import find_golden, golden_folder, load_golden
+from harness.golden.store import load_golden
 from suites.support.command import Command
 from suites.support.random_pair import PAIR, write_pair
 
@@ -56,10 +57,17 @@ def test_recording_twice_changes_only_the_time_and_the_history(recorded: Path, h
     assert harness("record", recorded, "--reason", "again").status == 0
     after = json.loads(_golden_file(recorded).read_text())
     assert after["tensors"] == before["tensors"]
+    assert list(after) == list(before)
     changed = {key for key in before if before[key] != after[key]}
     assert changed <= {"recorded_at", "reason", "history"}
     assert [entry["rate"] for entry in after["history"]] == [before["totals"]["rate"]]
     assert after["reason"] == "again"
+
+
+def test_a_reason_may_be_any_text(recorded: Path, harness: Command) -> None:
+    for reason in ("@prompts@", '"@history@"', "two\nlines", "{}"):
+        assert harness("record", recorded, "--reason", reason).status == 0
+        assert load_golden(_golden_file(recorded)).document.reason == reason
 
 
 def test_history_keeps_every_floor(recorded: Path, harness: Command) -> None:
@@ -172,14 +180,14 @@ def test_bfloat16_against_the_float32_golden_is_compared_and_said(recorded: Path
 def test_golden_folder_by_key_upward_and_builtin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write_pair(tmp_path / "a" / "b")
     pair = prepare(file)
-    assert golden_folder(pair, for_writing=True) == file.parent.resolve() / "golden" / "random"
+    assert recording_file(pair).parent == file.parent.resolve() / "golden" / "random"
     (tmp_path / "golden").mkdir()
-    assert golden_folder(pair, for_writing=True) == tmp_path / "golden" / "random"
+    assert recording_file(pair).parent == tmp_path / "golden" / "random"
     file.write_text('golden = "elsewhere"\n' + PAIR)
     assert golden_folder(prepare(file)) == file.parent / "elsewhere" / "random"
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="has no golden"):
-        find_golden(prepare(file), "reference-cpu-float32")
+        golden_in_use(prepare(file))
 
 
 def test_a_copied_pair_finds_the_builtin_golden_by_name(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from harness.commands.prepare import prepare
 from harness.counts.run import PromptRecord
 from harness.engines.server.client import KEY_VARIABLE, PLAIN_KEY_VARIABLE
 from harness.errors import EngineError, InputError
+from harness.golden.golden_class import GoldenClass
 from harness.pair.pair import Pair
 from harness.pair.pairfile import Timeouts
 from suites.support.command import Command
@@ -112,7 +113,7 @@ def test_check_gives_the_verdict_of_the_reference(recorded: Path, told: Told) ->
         "likelihood": "not_applicable",
         "acceptance": "pass",
     }
-    assert result.measurement.run.device_class == "server-cpu-float32"
+    assert str(GoldenClass.of_run(result.measurement.run)) == "server-cpu-float32"
     assert result.pair.settings.served_by == "sglang==0.5.23"
     # The text goes on past the limit by as much as the last round can: the end may stand there.
     assert {body["sampling_params"]["max_new_tokens"] for body in bodies if body.get("stream")} == {24 + 4}

@@ -1,0 +1,86 @@
+"""The class of a golden: the engine, device and dtype it was recorded on, which also name its file.
+
+Rounding differs between devices and dtypes, so a pair has one golden for each class. A comparison within a class is
+judged by the golden's own noise floor; a comparison across classes is reported as such and judged by the gate's margin.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, get_args
+
+from harness.errors import InputError
+from harness.pair.pairfile import Dtype
+
+if TYPE_CHECKING:
+    from harness.counts.run import Run
+    from harness.pair.pair import Pair
+
+__all__ = ["DEFAULT", "GoldenClass"]
+
+# No hyphen, which separates the parts, and no dot or slash: the class is part of a file name.
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class GoldenClass:
+    """What a golden was recorded on, or what a run is compared as; `str()` gives `engine-device-dtype`.
+
+    Attributes:
+        engine: The engine without its mode: every mode of the reference engine proposes the same tokens.
+        device: The device type without its index: `cuda:0` and `cuda:1` share a golden.
+        dtype: What target and draft compute in.
+    """
+
+    engine: str
+    device: str
+    dtype: str
+
+    @classmethod
+    def of_run(cls, run: Run) -> Self:
+        """Return the class that a run belongs to."""
+        return cls._of(run.engine, run.device, run.dtype)
+
+    @classmethod
+    def of_pair(cls, pair: Pair) -> Self:
+        """Return the class that a run of the pair will belong to, by its engine settings."""
+        engine = pair.settings.engine
+        return cls._of(engine.name, engine.device, engine.dtype)
+
+    @classmethod
+    def parse(cls, text: str, *, key: str = "class") -> Self:
+        """Read a class as a user writes it.
+
+        Args:
+            text: For example `reference-cuda-bfloat16`.
+            key: The option or key that the text was given by, for the message.
+
+        Raises:
+            InputError: The text does not have three parts, or the last one is not a dtype.
+        """
+        parts = text.split("-")
+        if len(parts) != 3 or parts[2] not in get_args(Dtype) or not all(_NAME.fullmatch(part) for part in parts):
+            raise InputError(
+                "this is not a class of goldens",
+                key=key,
+                found=text,
+                expected=f"engine-device-dtype, such as {DEFAULT}, with the dtype {' or '.join(get_args(Dtype))}",
+            )
+        return cls(*parts)
+
+    @classmethod
+    def _of(cls, engine: str, device: str, dtype: str) -> Self:
+        return cls(engine.partition(":")[0], device.partition(":")[0], dtype)
+
+    @property
+    def file(self) -> str:
+        """The name of the golden's JSON in the pair's folder."""
+        return f"{self}.json"
+
+    def __str__(self) -> str:
+        return f"{self.engine}-{self.device}-{self.dtype}"
+
+
+# Recordable on every machine: a run whose own class has no golden is compared with this one.
+DEFAULT = GoldenClass("reference", "cpu", "float32")
