@@ -96,6 +96,7 @@ def load(pair: Pair) -> LoadedPair:
     Raises:
         InputError: A checkpoint cannot be used as it stands, or the device is not there.
     """
+    pair.require_formable()
     _require_states(pair)
     engine = pair.settings.engine
     dtype = DTYPES[engine.dtype]
