@@ -9,7 +9,6 @@ import typer
 
 from harness.cli import output
 from harness.cli.options import DebugOption, JsonOption
-from harness.errors import InputError
 
 __all__ = ["layers"]
 
@@ -31,18 +30,10 @@ def layers(
 
     Reads configs only. Exit 0 also where they disagree: engines normally do.
     """
-    from harness.commands.layers import compare_layers
-    from harness.pair.layer_config import read_layer_config
-    from harness.pair.target_spec import read_target_spec
+    from harness.commands.layers import layers as run
     from harness.report.layers import layers_report
 
-    config = read_layer_config(draft)
-    if target is not None:
-        if num_layers is not None or arch is not None:
-            raise InputError("--target says both of these", key="--layers and --arch", expected="one or the other")
-        spec = read_target_spec(target)
-        num_layers, arch = spec.num_layers, spec.architecture
-    report = compare_layers(config, num_layers=num_layers, architecture=arch, trained_as=trained_as)
+    report = run(draft, target=target, num_layers=num_layers, architecture=arch, trained_as=trained_as)
     if json:
         output.print_json(report.to_dict())
     else:

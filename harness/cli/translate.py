@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from harness.cli import output
 from harness.cli.options import DebugOption, JsonOption
-from harness.errors import InputError
-
-if TYPE_CHECKING:
-    from harness.facts.conventions import Reading
+from harness.facts.conventions import convention_names
 
 __all__ = ["translate"]
-
-_CONVENTIONS = (
-    "boundary, eagle, vllm, specforge, modelopt, transformers, speculators[==VERSION], sglang[==VERSION], "
-    "sglang-sentinel"
-)
 
 
 def translate(
     ids: Annotated[
         list[int],
-        typer.Argument(metavar="IDS...", help="Layer ids; after -- where one is negative.", show_default=False),
+        typer.Argument(metavar="IDS...", help="Layer ids; after -- if one is negative.", show_default=False),
     ],
-    source: Annotated[str, typer.Option("--from", help=f"The convention that the ids are written in: {_CONVENTIONS}.")],
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help=f"The convention that the ids are written in: {', '.join(convention_names('[==VERSION]'))}.",
+        ),
+    ],
     layers: Annotated[int, typer.Option("--layers", min=1, help="The target's number of decoder blocks, N.")],
     to: Annotated[str, typer.Option("--to", help="The convention to write them in.")] = "boundary",
     arch: Annotated[
@@ -35,48 +33,15 @@ def translate(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
-    """Translate layer ids; refuses, with the reason, what a convention cannot say.
+    """Translate layer ids; refuse, with the reason, ids that a convention cannot say or an engine does not capture.
 
-    A boundary is a hidden state of the target: 0 the embedding, k the residual stream after k blocks, N the one before
-    the final norm.
+    Boundary k is the aux hidden state after block k: 0 is the embedding, N the residual stream before the final norm.
     """
-    from rich.console import Group
-    from rich.text import Text
+    from harness.commands.translate import translate as run
+    from harness.report.translate import translate_report
 
-    from harness.facts.conventions import newest, read_ids, write_ids
-
-    common: dict[str, Any] = {"num_layers": layers, "architecture": arch}
-    reading = read_ids(ids, source, **common)
-    written = write_ids(_whole(reading, ids), to, **common)
-    assumed = {name: newest(name) for name in (source, to) if newest(name) != name}
+    result = run(ids, source, to=to, num_layers=layers, architecture=arch)
     if json:
-        sides: dict[str, Reading] = {"from": reading, "to": written}
-        body: dict[str, Any] = {"boundaries": list(reading.boundaries), "architecture": arch, "layers": layers}
-        for name, side in sides.items():
-            body[name] = {
-                "convention": side.convention,
-                "ids": list(side.ids),
-                "rule": side.rule,
-                "source": side.source,
-            }
-        output.print_json(body | {"assumed": assumed})
-        return
-    lines = [f"ids {list(reading.ids)} as {reading.convention}: {reading.rule} ({reading.source})"]
-    lines.append(f"boundaries {list(reading.boundaries)} of {layers} blocks, {arch}")
-    if to != "boundary":
-        lines.append(f"ids {list(written.ids)} as {written.convention}: {written.rule} ({written.source})")
-    lines += [f"note: {name} alone means the newest known, {full}" for name, full in assumed.items()]
-    output.print_report(Group(*(Text(line) for line in lines)))
-
-
-def _whole(reading: Reading, ids: list[int]) -> tuple[int, ...]:
-    """Return the boundaries, unless the convention itself loses some of the ids."""
-    if reading.lost:
-        raise InputError(
-            f"{reading.convention} does not serve these ids as they stand: {'; '.join(reading.lost)}",
-            key="IDS",
-            found=ids,
-            expected="ids in ascending order, each once, of boundaries that its loop reaches",
-            next_step=f"it would serve boundaries {list(reading.boundaries)}",
-        )
-    return reading.boundaries
+        output.print_json(result.to_dict())
+    else:
+        output.print_report(translate_report(result))

@@ -11,7 +11,7 @@ from harness.commands.measure import SILENT, Measurement, require_finite
 from harness.counts.run import Run
 from harness.detectors import DETECTORS, Context, Finding, State, run_detectors
 from harness.detectors.attribution import Attribution, attribute
-from harness.detectors.contract import unservable
+from harness.detectors.contract import not_run
 from harness.detectors.gate import exit_code, verdict
 from harness.engines.base import Progress
 from harness.engines.registry import find_engine
@@ -96,8 +96,9 @@ def check(pair: Pair, *, prompts: str | None = None, progress: Progress = SILENT
     golden = load_golden(golden_in_use(pair))
     chosen = load_prompts(pair, prompts)
     require_comparable(golden, pair, chosen, subset=prompts is not None)
-    if unservable(pair):
-        return _not_started(pair, golden, time.perf_counter() - start)
+    why = not_run(pair)
+    if why is not None:
+        return _not_started(pair, golden, why, time.perf_counter() - start)
     texts = {prompt.id: golden.continuation(prompt.id) for prompt in chosen}
     run = find_engine(pair.settings.engine.name).run(pair, chosen, texts, progress)
     require_finite(pair, run.records)
@@ -107,13 +108,13 @@ def check(pair: Pair, *, prompts: str | None = None, progress: Progress = SILENT
     return CheckResult(Measurement(pair, run, time.perf_counter() - start), golden, findings, _notes(context), first)
 
 
-def _not_started(pair: Pair, golden: Golden, seconds: float) -> CheckResult:
-    """Return the result for a pair on which an engine would die: what its files say of it, and nothing measured."""
+def _not_started(pair: Pair, golden: Golden, why: str, seconds: float) -> CheckResult:
+    """Return the result for a pair on which no engine is started: what its files say of it, and nothing measured."""
     engine = pair.settings.engine
     run = Run(engine.name, engine.device, engine.dtype, pair.settings.decode.num_steps, ())
     context = Context(pair, run, golden)
-    why = Finding(State.NOT_MEASURED, "the engine was not started: by the contract it would die")
-    findings = {name: detect(context) if name == "contract" else why for name, detect in DETECTORS.items()}
+    nothing = Finding(State.NOT_MEASURED, why)
+    findings = {name: detect(context) if name == "contract" else nothing for name, detect in DETECTORS.items()}
     return CheckResult(Measurement(pair, run, seconds), golden, findings, _notes(context))
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from packaging.version import Version
 
 from harness.errors import InputError
 from harness.facts.conventions import CONVENTIONS, Reading, read_ids, write_ids
+from harness.facts.known import faults_of
 from harness.facts.sglang import SGLANG_ROWS, shared_class
-from harness.pair.layer_config import LayerConfig
+from harness.pair.layer_config import LayerConfig, read_layer_config
+from harness.pair.target_spec import read_target_spec
 
-__all__ = ["EngineLayers", "LayersReport", "compare_layers"]
+__all__ = ["EngineLayers", "LayersReport", "compare_layers", "layers"]
 
 
 @dataclass(frozen=True)
@@ -37,10 +42,13 @@ class EngineLayers:
         reading = self.reading
         return {
             "boundaries": None if reading is None else list(reading.boundaries),
+            "captured": None if reading is None else list(reading.captured),
             "source": None if reading is None else reading.source,
             "rule": None if reading is None else reading.rule,
             "default": None if reading is None else reading.defaulted,
-            "lost": [] if reading is None else list(reading.lost),
+            "lost": [] if reading is None else list(reading.missing),
+            "fault": None if reading is None or reading.fault is None else reading.fault.to_dict(),
+            "notes": [] if reading is None else list(reading.remarks),
             "reason": self.reason,
             "write": None if self.write is None else list(self.write),
             "cannot_say": self.cannot,
@@ -73,7 +81,7 @@ class LayersReport:
         return [
             name
             for name, engine in self.engines.items()
-            if engine.reading is not None and engine.reading.boundaries != self.trained
+            if engine.reading is not None and engine.reading.captured != self.trained
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -90,6 +98,35 @@ class LayersReport:
             "engines": {name: engine.to_dict() for name, engine in self.engines.items()},
             "disagreements": self.disagreements,
         }
+
+
+def layers(
+    draft: Path,
+    *,
+    target: Path | None = None,
+    num_layers: int | None = None,
+    architecture: str | None = None,
+    trained_as: str | None = None,
+) -> LayersReport:
+    """Read a draft's ids as every engine and trainer would; the target is described by its folder or in two options.
+
+    Args:
+        draft: The draft's folder or its config.
+        target: The target's folder, whose config is read.
+        num_layers: The target's number of decoder blocks, N, if its folder is not at hand.
+        architecture: The target's architecture, if its folder is not at hand.
+        trained_as: The writer of the ids; the likeliest writer of the config's family if `None`.
+
+    Raises:
+        InputError: A config cannot be read, the options contradict each other, or the ids do not fit the writer.
+    """
+    config = read_layer_config(draft)
+    if target is not None:
+        if num_layers is not None or architecture is not None:
+            raise InputError("--target says both of these", key="--layers and --arch", expected="one or the other")
+        spec = read_target_spec(target)
+        num_layers, architecture = spec.num_layers, spec.architecture
+    return compare_layers(config, num_layers=num_layers, architecture=architecture, trained_as=trained_as)
 
 
 def compare_layers(
@@ -116,10 +153,11 @@ def compare_layers(
 
 
 def _names(architecture: str | None, writer: str) -> list[str]:
-    """Return the conventions to compare: each of SGLang's rules for the architecture by its first and last version."""
+    """Return the conventions to compare: SGLang by the first and last release of each rule and each known fault."""
     names = [name for name in CONVENTIONS if name not in ("boundary", "transformers")]
-    rows = SGLANG_ROWS.get(shared_class(architecture or "") or "", ())
-    names += [f"sglang=={version}" for row in rows for version in dict.fromkeys((row.first, row.last))]
+    spans = [(row.first, row.last) for row in SGLANG_ROWS.get(shared_class(architecture or "") or "", ())]
+    spans += [(fault.first, fault.last) for fault in faults_of(architecture or "")]
+    names += [f"sglang=={version}" for version in sorted({one for span in spans for one in span}, key=Version)]
     if architecture is None:
         names.append("sglang")
     return names if writer in names else [writer, *names]
@@ -155,4 +193,6 @@ def _with_advice(
         written = write_ids(boundaries, name, num_layers=num_layers, architecture=architecture)
     except InputError as error:
         return EngineLayers(engine.reading, engine.reason, engine.sees, None, error.problem)
+    if written.fault is not None:
+        return EngineLayers(engine.reading, engine.reason, engine.sees, None, str(written.fault))
     return EngineLayers(engine.reading, engine.reason, engine.sees, written.ids)

@@ -14,7 +14,7 @@ from harness.counts.run import accepted_of
 from harness.engines.base import Probe, Resolved, StateView
 from harness.engines.registry import find_prober
 from harness.errors import InputError
-from harness.facts.conventions import Reading, newest, read_ids
+from harness.facts.conventions import Reading, newest, read_ids, states_text
 from harness.facts.flags import FLAGS
 from harness.files import shown
 from harness.golden.find import golden_in_use
@@ -133,7 +133,9 @@ def trace_static(name_or_path: str, served_by: str | None = None) -> Trace:
     steps.append(_flags_step(config, writer, served_name))
     steps += _widths(config, target, served, trained, settings)
     if not isinstance(served, InputError):
-        steps.append(_tensors_step(config, settings, len(served.boundaries)))
+        # If nothing is captured there is no width to compare with: the checkpoint is held to its own training.
+        slots = len(served.captured) or (1 if isinstance(trained, InputError) else len(trained.boundaries))
+        steps.append(_tensors_step(config, settings, slots))
     return Trace(settings.name, tuple(steps))
 
 
@@ -156,15 +158,15 @@ def _reading(
 def _reading_step(name: str, convention: str, reading: Reading | InputError) -> Step:
     if isinstance(reading, InputError):
         return Step(name, None, newest(convention), ok=False, note=reading.problem)
-    note = "; ".join(reading.lost) or None
     default = "its default, " if reading.defaulted else ""
     return Step(
         name,
         list(reading.boundaries),
         f"{reading.convention}: {default}{reading.rule} ({reading.source})",
-        # A writer's own reading has nothing to agree with, unless it loses some of the ids.
-        ok=None if note is None else False,
-        note=note,
+        # A writer's own reading has nothing to agree with, unless it loses some of the ids. A fault of the engine that
+        # the numbering is named after does not change the boundaries that the ids mean.
+        ok=False if reading.lost else None,
+        note="; ".join(reading.remarks) or None,
     )
 
 
@@ -181,10 +183,10 @@ def _served_step(
     overlooked = config.overlooked_by(name)
     if overlooked is not None:
         notes.append(overlooked)
-    agrees = not isinstance(trained, InputError) and served.boundaries == trained.boundaries
+    agrees = not isinstance(trained, InputError) and served.captured == trained.boundaries
     if not agrees and not isinstance(trained, InputError):
-        notes.append(f"trained on boundaries {list(trained.boundaries)}, served {list(served.boundaries)}")
-    return Step(step.name, step.value, step.source, ok=agrees, note="; ".join(notes) or None)
+        notes.append(f"trained on boundaries {list(trained.boundaries)}, served {states_text(served.captured)}")
+    return Step(step.name, list(served.captured), step.source, ok=agrees, note="; ".join(notes) or None)
 
 
 def _flags_step(config: LayerConfig, writer: str, served_by: str | None) -> Step:
@@ -237,12 +239,12 @@ def _widths(
     if isinstance(served, InputError):
         why = "what is captured is not known"
         return [Step("concatenation", None, settings.served_by or "", ok=False, note=why)]
-    slots, width = len(served.boundaries), target.hidden_size
+    slots, width = len(served.captured), target.hidden_size
     concatenated = slots * width
     steps = [
         Step(
             "concatenation",
-            {"boundaries": list(served.boundaries), "width": concatenated},
+            {"boundaries": list(served.captured), "width": concatenated},
             f"{slots} * {width} ({shown(target.path / 'config.json')}: hidden_size)",
         )
     ]

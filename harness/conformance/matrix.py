@@ -12,7 +12,7 @@ from packaging.version import Version
 from harness.conformance.asked import NUM_LAYERS, AskedIds, asked_lists
 from harness.errors import InputError
 from harness.facts.conventions import find_convention, read_ids
-from harness.facts.known import KnownDifference, find_known, not_judged
+from harness.facts.known import KnownFault, find_known, not_judged
 from harness.facts.reading.setters import CaptureOutcome, SetterReading, run_setter
 from harness.facts.reading.sources import SETTER, ModelClass, SglangSources
 from harness.facts.sglang import LAST, shared_class
@@ -308,12 +308,12 @@ def _ask_class(
     verdicts = {row.verdict for row in rows}
     if known is None:
         return report(DIFFERS if DIFFERS in verdicts else AGREES, answer.reason, rows)
-    evidence = f"{known.what}; {known.evidence}"
+    evidence = "; ".join(part for part in (known.effect.text, known.thread, known.evidence) if part)
     verdict = next((one for one in (DIFFERS, KNOWN_DIFFERENCE) if one in verdicts), GONE)
     return report(verdict, answer.reason, rows, evidence)
 
 
-def judge(outcome: CaptureOutcome, facts: Facts, known: KnownDifference | None) -> str:
+def judge(outcome: CaptureOutcome, facts: Facts, known: KnownFault | None) -> str:
     """Return `AGREES`, `KNOWN_DIFFERENCE` or `DIFFERS` for what SGLang did, what the facts say and what is known."""
     if facts.agrees(outcome):
         return AGREES
@@ -321,7 +321,7 @@ def judge(outcome: CaptureOutcome, facts: Facts, known: KnownDifference | None) 
     ruled = facts.boundaries
     if ruled is None:
         ruled = tuple(sorted({boundary for boundary in facts.meant if 0 <= boundary <= facts.num_layers}))
-    if known is not None and outcome.boundaries == known.predicts(ruled):
+    if known is not None and outcome.boundaries == known.effect.captures(ruled):
         return KNOWN_DIFFERENCE
     return DIFFERS
 

@@ -8,6 +8,7 @@ import torch
 
 from harness.detectors.base import Context, Finding, State
 from harness.errors import InputError
+from harness.facts.conventions import states_text
 from harness.facts.flags import FLAGS
 from harness.models.checkpoint import read_headers
 from harness.models.draft_contract import by_canonical_name, check_headers
@@ -15,7 +16,7 @@ from harness.models.draft_weights import vocabulary_map
 from harness.pair.draft_flags import said
 from harness.pair.pair import Pair, Wiring
 
-__all__ = ["broken_contract", "detect", "unservable"]
+__all__ = ["broken_contract", "detect", "not_run", "unservable"]
 
 
 def detect(context: Context) -> Finding:
@@ -41,19 +42,32 @@ def detect(context: Context) -> Finding:
     return Finding(State.PASS, message, figures, notes)
 
 
+def not_run(pair: Pair) -> str | None:
+    """Return why no engine is started on a pair, `None` if one is."""
+    served = pair.wiring.served
+    if _is_reference(pair) and served.fault is not None:
+        return f"replay cannot form the states that {served.convention} gives ({served.fault.reference})"
+    return "the engine was not started: by the contract it would die" if unservable(pair) else None
+
+
+def _is_reference(pair: Pair) -> bool:
+    return pair.settings.engine.name.partition(":")[0] == "reference"
+
+
 def unservable(pair: Pair) -> list[str]:
-    """Return why an engine of somebody else's is not started on a pair: it would die, or take tensors at random.
+    """Return why an external engine is not started on a pair: it would die, or take tensors at random.
 
     The reference engine refuses such a pair itself, before anything runs.
     """
-    if pair.settings.engine.name.partition(":")[0] == "reference":
+    if _is_reference(pair):
         return []
     wiring = pair.wiring
     if wiring.loses_states:
+        captured = wiring.served.captured
         return [
-            f"{wiring.served.convention} captures boundaries {list(wiring.served.boundaries)} of the "
+            f"{wiring.served.convention} captures {'boundaries ' if captured else ''}{states_text(captured)} of the "
             f"{list(wiring.trained.boundaries)} that {pair.draft.ids_key} in {pair.draft.config_file} was trained as "
-            f"({'; '.join(wiring.served.lost)}): the draft's fc would die with a shape error"
+            f"({'; '.join(wiring.served.remarks)}): the draft's fc would die with a shape error"
         ]
     try:
         check_headers(pair.draft, len(pair.boundaries))
@@ -67,11 +81,11 @@ def broken_contract(pair: Pair) -> list[str]:
     problems = []
     wiring, draft = pair.wiring, pair.draft
     if not wiring.agree:
-        why = "; ".join(wiring.served.lost) or wiring.overlooked or wiring.served.rule
+        why = "; ".join(wiring.served.remarks) or wiring.overlooked or wiring.served.rule
         problems.append(
             f"{draft.ids_key} = {list(wiring.trained.ids)} in {draft.config_file} was trained as boundaries "
             f"{list(wiring.trained.boundaries)} ({wiring.trained.convention}); {wiring.served.convention} serves "
-            f"{list(wiring.served.boundaries)} ({why})"
+            f"{states_text(wiring.served.captured)} ({why})"
         )
     problems += _flag_problems(wiring, draft.config_file)
     if _head_is_dropped(pair):

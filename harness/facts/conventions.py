@@ -13,10 +13,21 @@ from dataclasses import dataclass, replace
 from packaging.version import InvalidVersion, Version
 
 from harness.errors import InputError
+from harness.facts.known import KnownFault, find_known
 from harness.facts.rules import AS_IS, PLUS_ONE, IdRule
 from harness.facts.sglang import LAST, SGLANG_ROWS, EngineRow, shared_class
 
-__all__ = ["CONVENTIONS", "Convention", "Reading", "find_convention", "newest", "read_ids", "write_ids"]
+__all__ = [
+    "CONVENTIONS",
+    "Convention",
+    "Reading",
+    "convention_names",
+    "find_convention",
+    "newest",
+    "read_ids",
+    "states_text",
+    "write_ids",
+]
 
 # Default ids as (numerator of N, divisor, addend): id = n * N // d + a.
 Defaults = tuple[tuple[int, int, int], ...]
@@ -36,6 +47,7 @@ class Convention:
         embedding: Whether boundary 0 can be captured.
         last_reached: Whether boundary N can be captured.
         post_norm_last: Whether N is the state after the final norm, which is no boundary.
+        fault: The known fault of this release of an engine for the target's class.
     """
 
     name: str
@@ -47,6 +59,7 @@ class Convention:
     embedding: bool = True
     last_reached: bool = True
     post_norm_last: bool = False
+    fault: KnownFault | None = None
 
     def defaults(self, num_layers: int) -> tuple[int, ...] | None:
         """Return the ids meant when none are given, for a target of `num_layers` blocks."""
@@ -62,11 +75,14 @@ class Reading:
     Attributes:
         convention: The convention's name, with the version that was meant.
         ids: The ids as given, or the convention's default.
-        boundaries: What they stand for, in the order in which they are concatenated.
+        boundaries: The boundaries captured by the rule, in the order in which they are concatenated.
         defaulted: Whether the ids are the convention's default because the checkpoint has none.
         rule: The rule in words.
         source: Where the rule was read.
-        lost: What the convention does not keep of the ids, each in words.
+        lost: What the rule does not keep of the ids, each in words.
+        meant: The boundary of each id, in the order of the ids; `boundaries` lacks those that the rule loses.
+        fault: The known fault of the release by which other states are captured than `boundaries`; `None` if none
+            affects these ids.
     """
 
     convention: str
@@ -76,6 +92,23 @@ class Reading:
     rule: str
     source: str = ""
     lost: tuple[str, ...] = ()
+    meant: tuple[int, ...] = ()
+    fault: KnownFault | None = None
+
+    @property
+    def captured(self) -> tuple[int | None, ...]:
+        """The boundary of each state captured; `None` is a state that is not any boundary's."""
+        return self.boundaries if self.fault is None else self.fault.effect.captures(self.boundaries)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """The boundaries that the ids mean and that are not captured, ascending."""
+        return tuple(sorted(set(self.meant) - set(self.captured)))
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Why other states are captured than the ids mean, each reason in words."""
+        return self.lost if self.fault is None else (*self.lost, str(self.fault))
 
 
 _LOW_MID_HIGH: Defaults = ((0, 1, 2), (1, 2, 0), (1, 1, -3))
@@ -122,9 +155,30 @@ CONVENTIONS: dict[str, Convention] = {
 _SPECULATORS = (("0.1", "speculators==0.3"), ("0.4", "speculators==0.4"))
 
 
+# The newest version known of each convention that is kept by version.
+_NEWEST = {"sglang": f"sglang=={LAST}", "speculators": _SPECULATORS[-1][1]}
+
+
 def newest(name: str) -> str:
-    """Return a convention's full name: the newest version known where it is kept by version and none is given."""
-    return {"sglang": f"sglang=={LAST}", "speculators": "speculators==0.4"}.get(name, name)
+    """Return a convention's full name: with the newest version known if it is kept by version and none is given."""
+    return _NEWEST.get(name, name)
+
+
+def convention_names(suffix: str = "") -> tuple[str, ...]:
+    """Return the names of all conventions without a version, in alphabetical order.
+
+    Args:
+        suffix: Added to the names that are kept by version, such as `[==VERSION]`.
+    """
+    names = sorted({entry.partition("==")[0] for entry in CONVENTIONS} | _NEWEST.keys())
+    return tuple(f"{name}{suffix}" if name in _NEWEST else name for name in names)
+
+
+def states_text(captured: Sequence[int | None]) -> str:
+    """Return captured states in words, such as `[0, none, none]`; `none` is a state that is not any boundary's."""
+    if not captured:
+        return "nothing"
+    return f"[{', '.join('none' if boundary is None else str(boundary) for boundary in captured)}]"
 
 
 def find_convention(name: str, *, architecture: str, file: object = None, key: str | None = None) -> Convention:
@@ -144,8 +198,9 @@ def find_convention(name: str, *, architecture: str, file: object = None, key: s
             raise InputError("this version was not read", file=where, key=key, found=name, expected="0.1 or later")
         return replace(CONVENTIONS[rows[-1]], name=f"speculators=={given}")
     if base not in CONVENTIONS:
-        known = sorted({entry.partition("==")[0] for entry in CONVENTIONS} | {"sglang"})
-        raise InputError("unknown layer-id convention", file=where, key=key, found=name, expected=" or ".join(known))
+        raise InputError(
+            "unknown layer-id convention", file=where, key=key, found=name, expected=" or ".join(convention_names())
+        )
     if given:
         raise InputError("this convention is not kept by version", file=where, key=key, found=name, expected=base)
     return CONVENTIONS[base]
@@ -174,7 +229,7 @@ def _find_sglang(name: str, version: Version, architecture: str, file: str | Non
         )
     for row in rows:
         if Version(row.first) <= version <= Version(row.last):
-            return _sglang(row, version, model or "")
+            return _sglang(row, version, model or "", find_known(architecture, version))
     spans = ", ".join(f"{row.first} to {row.last}" if row.first != row.last else row.first for row in rows)
     raise InputError(
         f"this version's rule for {architecture} was not read",
@@ -186,7 +241,7 @@ def _find_sglang(name: str, version: Version, architecture: str, file: str | Non
     )
 
 
-def _sglang(row: EngineRow, version: Version, model: str) -> Convention:
+def _sglang(row: EngineRow, version: Version, model: str, fault: KnownFault | None) -> Convention:
     return Convention(
         name=f"sglang=={version}",
         rule=row.rule,
@@ -196,6 +251,7 @@ def _sglang(row: EngineRow, version: Version, model: str) -> Convention:
         in_order=False,
         embedding=row.embedding,
         last_reached=row.last_reached,
+        fault=fault,
     )
 
 
@@ -236,7 +292,8 @@ def read_ids(
             )
         rule = found.default_rule or rule
     offset = rule.offset(ids, num_layers)
-    boundaries = [value + offset for value in ids]
+    meant = tuple(value + offset for value in ids)
+    boundaries = list(meant)
     _require_boundaries(found, ids, boundaries, num_layers, where, key)
     lost = []
     if not found.last_reached and num_layers in boundaries:
@@ -245,6 +302,9 @@ def read_ids(
     if not found.in_order and boundaries != sorted(set(boundaries)):
         lost.append(f"order and repeats of {boundaries}: it captures in ascending order, each once")
         boundaries = sorted(set(boundaries))
+    fault = found.fault
+    if fault is not None and fault.effect.captures(boundaries) == tuple(boundaries):
+        fault = None
     return Reading(
         convention=found.name,
         ids=tuple(ids),
@@ -253,6 +313,8 @@ def read_ids(
         rule=rule.describe(ids, num_layers),
         source=found.source,
         lost=tuple(lost),
+        meant=meant,
+        fault=fault,
     )
 
 

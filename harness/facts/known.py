@@ -1,94 +1,124 @@
-"""Where a class of SGLang is known to capture something else than its rule says, and classes that cannot be judged.
+"""Known faults of released engines: classes whose release captures other states than its own rule says.
 
-Each with its evidence. A known difference that no longer shows is an error of this file: it must follow SGLang.
+A fault is a fact like a rule: a row with the releases that show it, and it is part of every reading of those releases.
+`harness conformance` compares SGLang with rule and fault together, so a row whose fault no longer shows is red.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from packaging.version import Version
 
-__all__ = ["KNOWN", "KnownDifference", "find_known", "not_judged"]
+__all__ = ["KNOWN", "NOTHING", "NO_RESIDUAL", "Effect", "KnownFault", "faults_of", "find_known", "not_judged"]
 
 
 @dataclass(frozen=True)
-class KnownDifference:
-    """One difference.
+class Effect:
+    """How the captured states differ from the boundaries that the rule asks for.
 
     Attributes:
-        architectures: The classes that show it.
-        first: First release that shows it.
-        last: Last release read that shows it.
-        what: What is captured instead.
-        evidence: How it is known.
-        captures: From the boundaries that the rule gives to what is captured.
+        text: The captured states, in words.
+        captures: From the boundaries asked for to the states captured; `None` is a state that is not any boundary's.
     """
 
-    architectures: tuple[str, ...]
-    first: str
-    last: str
-    what: str
-    evidence: str
+    text: str
     captures: Callable[[Sequence[int]], tuple[int | None, ...]]
 
-    def predicts(self, boundaries: Sequence[int]) -> tuple[int | None, ...]:
-        """Return what is captured where the rule says `boundaries`, `None` for a state that is no boundary's."""
-        return self.captures(boundaries)
+
+NO_RESIDUAL = Effect(
+    "each block's own output without the residual stream, which is not the state of any boundary",
+    # The embedding comes out whole: there is no residual yet to lose.
+    lambda boundaries: tuple(None if boundary else 0 for boundary in boundaries),
+)
+NOTHING = Effect(
+    "nothing: the setter sets layers_to_capture, and the forward tests _is_layer_to_capture", lambda _boundaries: ()
+)
 
 
-def _without_residual(boundaries: Sequence[int]) -> tuple[int | None, ...]:
-    # The embedding is whole: there is no residual yet.
-    return tuple(None if boundary else 0 for boundary in boundaries)
+@dataclass(frozen=True)
+class KnownFault:
+    """A fault in the capture of some classes, over a span of SGLang releases.
 
+    Attributes:
+        classes: The classes that show it.
+        first: First release that shows it.
+        last: Last release read that shows it.
+        effect: The states captured instead.
+        thread: Its public thread, such as `sglang#39286`; `None` if none is known.
+        evidence: How it is known.
+    """
 
-def _nothing(_boundaries: Sequence[int]) -> tuple[int | None, ...]:
-    return ()
+    classes: tuple[str, ...]
+    first: str
+    last: str
+    effect: Effect
+    thread: str | None
+    evidence: str
 
+    @property
+    def releases(self) -> str:
+        """The releases that show it, such as `SGLang 0.5.17 to 0.5.23`."""
+        return f"SGLang {self.first} to {self.last}"
 
-def _other_mechanism(architectures: tuple[str, ...], first: str, last: str, evidence: str) -> KnownDifference:
-    return KnownDifference(
-        architectures,
-        first,
-        last,
-        "nothing is captured: the setter sets layers_to_capture and the forward looks at _is_layer_to_capture",
-        evidence,
-        _nothing,
-    )
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fault as `--json` prints it."""
+        return {
+            "first": self.first,
+            "last": self.last,
+            "effect": self.effect.text,
+            "thread": self.thread,
+            "evidence": self.evidence,
+        }
+
+    @property
+    def reference(self) -> str:
+        """Where to read about it: its thread, or the evidence if there is none."""
+        return self.thread or self.evidence
+
+    def __str__(self) -> str:
+        return f"{self.releases} captures {self.effect.text} ({self.reference})"
 
 
 KNOWN = (
-    KnownDifference(
+    KnownFault(
         ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
         "0.5.17",
         "0.5.23",
-        "each block's own output without the residual stream, which is no boundary's state",
-        "sglang#39286 (open); from 0.5.17 on Gemma3TextModel.forward carries `residual` from block to block and "
+        NO_RESIDUAL,
+        "sglang#39286",
+        "open in September 2026; from 0.5.17 on Gemma3TextModel.forward carries `residual` from block to block and "
         "appends `hidden_states` alone; run on 0.5.23, the captured tensors equal no hidden state of transformers",
-        _without_residual,
     ),
-    _other_mechanism(
+    KnownFault(
         ("Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"),
         "0.5.11",
         "0.5.21",
+        NOTHING,
+        "sglang#38307",
         "the setter is Qwen3-VL's and the forward Qwen3.5's own; from 0.5.22 on Qwen3-VL's calls Qwen3.5's",
     ),
-    _other_mechanism(
+    KnownFault(
         ("InternS2PreviewForConditionalGeneration", "InternS2MobiusForConditionalGeneration"),
         "0.5.12",
         "0.5.21",
-        "as Qwen3.5, whose classes are its bases",
+        NOTHING,
+        "sglang#38307",
+        "as in Qwen3.5, whose classes are its bases",
     ),
-    _other_mechanism(
+    KnownFault(
         ("MiniMaxM3SparseForCausalLM",),
         "0.5.16",
         "0.5.17",
-        "minimax_m3.py; from 0.5.18 on the setter sets both",
+        NOTHING,
+        None,
+        "read in minimax_m3.py; from 0.5.18 on the setter sets both",
     ),
 )
 
-# Draft models take their target's class as a base and inherit its setter; nobody captures a draft's states.
+# Draft models derive from their target's class and inherit its setter; a draft's own states are never captured.
 _DRAFT_ENDINGS = ("NextN", "MTP", "Eagle", "Eagle3", "AssistantForCausalLM")
 
 _NOT_JUDGED = {
@@ -99,16 +129,22 @@ _NOT_JUDGED = {
 }
 
 
-def find_known(architecture: str, version: str) -> KnownDifference | None:
-    """Return the difference that a class is known to show in a release, `None` where none is known."""
-    for known in KNOWN:
-        if architecture in known.architectures and Version(known.first) <= Version(version) <= Version(known.last):
-            return known
+def faults_of(architecture: str) -> tuple[KnownFault, ...]:
+    """Return the faults that a class is known to show in any release."""
+    return tuple(fault for fault in KNOWN if architecture in fault.classes)
+
+
+def find_known(architecture: str, version: str | Version) -> KnownFault | None:
+    """Return the fault that a class is known to show in a release, `None` if none is known."""
+    release = Version(str(version))
+    for fault in faults_of(architecture):
+        if Version(fault.first) <= release <= Version(fault.last):
+            return fault
     return None
 
 
 def not_judged(architecture: str) -> str | None:
-    """Return why a class that has the setter is no target to judge, `None` where it is one."""
+    """Return why conformance leaves out a class that has the setter, `None` if it is a target to judge."""
     if architecture.endswith(_DRAFT_ENDINGS):
         return "it is a draft, and inherits the setter from its target's class"
     return _NOT_JUDGED.get(architecture)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.counts.rounds import Limits
 from harness.errors import InputError, quote
-from harness.facts.conventions import Reading, find_convention, read_ids
+from harness.facts.conventions import Reading, find_convention, read_ids, states_text
 from harness.files import is_file, is_folder
 from harness.pair.builtin import find_pair, find_prompts
 from harness.pair.draft_flags import DraftFlags
@@ -40,13 +40,13 @@ class Wiring:
 
     @property
     def agree(self) -> bool:
-        """Whether the boundaries served are the ones trained on."""
-        return self.trained.boundaries == self.served.boundaries
+        """Whether the states served are those of the boundaries trained on."""
+        return self.served.captured == self.trained.boundaries
 
     @property
     def loses_states(self) -> bool:
         """Whether fewer states are captured than the draft was trained on: its `fc` would die with a shape error."""
-        return len(self.served.boundaries) != len(self.trained.boundaries)
+        return len(self.served.captured) != len(self.trained.boundaries)
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,24 @@ class Pair:
         """What ends the pair's continuations."""
         decode = self.settings.decode
         return Limits(decode.max_new_tokens, decode.num_steps, self.target.eos_ids)
+
+    def require_formable(self) -> None:
+        """Refuse states that only the serving engine itself can give, since a known fault of it forms them.
+
+        Raises:
+            InputError: The engine that serves the pair does not capture the states of boundaries.
+        """
+        served = self.wiring.served
+        if served.fault is not None:
+            raise InputError(
+                f"the reference engine cannot form the states that {served.convention} gives: {served.fault}",
+                file=self.draft.config_file,
+                key=self.draft.ids_key,
+                found=f"{states_text(served.captured)} for ids {list(served.ids)}",
+                expected=f"the states of boundaries {list(served.boundaries)}",
+                next_step="leave served_by out to measure the pair as trained, or measure that release itself with "
+                "--engine sglang",
+            )
 
     def with_steps(self, num_steps: int) -> Pair:
         """Return the pair with another chain length."""
@@ -317,6 +335,8 @@ def _read_wiring(settings: PairFile, draft: DraftSpec, served_draft: DraftSpec, 
     trained_as, served_by = str(settings.trained_as), settings.served_by
     trained = read(layers.ids, trained_as)
     if served_by is None:
-        return Wiring(trained, trained, draft.flags, draft.flags)
+        # The reference captures what the ids mean. The convention tells their numbering; a fault of the engine that it
+        # is named after does not touch the reference.
+        return Wiring(trained, replace(trained, fault=None), draft.flags, draft.flags)
     served = read(layers.seen_by(served_by), served_by)
     return Wiring(trained, served, draft.flags, served_draft.flags, layers.overlooked_by(served_by))

@@ -86,6 +86,9 @@ def next_step(result: CheckResult) -> str:
     """Return what to do about a result that is no pass."""
     pair = result.pair
     if result.findings["contract"].state is State.REGRESSION:
+        fault = pair.wiring.served.fault
+        if fault is not None:
+            return f"serve the pair with a release of SGLang other than {fault.first} to {fault.last}"
         return f"correct {pair.draft.config_file} or the pair file's trained_as / served_by"
     if result.findings["target"].state is State.CHANGED:
         return "the target itself chooses other tokens: check its weights, dtype and kernels before the draft"

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.commands.layers import EngineLayers, LayersReport
+from harness.facts.conventions import states_text
 from harness.pair.layer_config import IDS_KEY
 
 __all__ = ["layers_report"]
@@ -28,7 +29,7 @@ def layers_report(report: LayersReport) -> Group:
     wrong = set(report.disagreements)
     for name, engine in report.engines.items():
         reading = engine.reading
-        boundaries = engine.reason if reading is None else _list(reading.boundaries)
+        boundaries = engine.reason if reading is None else states_text(reading.captured)
         rule = "" if reading is None else ("its default; " if reading.defaulted else "") + reading.rule
         style = "red" if name in wrong else ""
         mark = "✗" if name in wrong else ("" if reading is None else "✓")
@@ -36,6 +37,8 @@ def layers_report(report: LayersReport) -> Group:
             mark, name, Text(boundaries or ""), Text(_advice(engine, differs=name in wrong)), Text(rule), style=style
         )
     lines.append(table)
+    faults = dict.fromkeys(engine.reading.fault for engine in report.engines.values() if engine.reading is not None)
+    lines += [Text(f"\nknown fault: {fault}") for fault in faults if fault is not None]
     if config.nested is None and config.top is not None:
         lines += [Text(""), Text(f"SGLang reads {IDS_KEY} under eagle_config only; here it stands at the top level")]
     return Group(*lines)
@@ -48,4 +51,10 @@ def _list(boundaries: tuple[int, ...] | None) -> str:
 def _advice(engine: EngineLayers, *, differs: bool) -> str:
     if not differs:
         return ""
-    return str(list(engine.write)) if engine.write is not None else f"nothing: {engine.cannot}"
+    if engine.write is not None:
+        return str(list(engine.write))
+    fault = None if engine.reading is None else engine.reading.fault
+    if fault is not None:
+        # The whole sentence is below the table, once for all releases that share the fault.
+        return f"nothing: {fault.thread or 'known fault, see below'}"
+    return f"nothing: {engine.cannot}"

@@ -121,6 +121,39 @@ def test_what_to_write_makes_an_engine_agree(tmp_path: Path, harness: Command) -
     assert "never reached" in sentinel["engines"]["sglang-sentinel"]["cannot_say"]
 
 
+def test_a_release_with_a_known_fault_is_marked_with_its_thread(tmp_path: Path, harness: Command) -> None:
+    """Gemma 3 on 0.5.17 to 0.5.23: the rule is as before, and the states are not any boundary's."""
+    draft = _write(tmp_path, CONFIGS["EAGLE repository"][0])
+    options = ("--layers", "26", "--arch", "Gemma3ForCausalLM")
+    outcome = harness("layers", draft, *options, "--json")
+    assert outcome.status == 0
+    engines = outcome.json["engines"]
+    faulty = {name for name, engine in engines.items() if engine["fault"] is not None}
+    assert faulty == {"sglang==0.5.17", "sglang==0.5.23"}
+    assert set(outcome.json["disagreements"]) == faulty | {"speculators==0.3"}
+    for name in faulty:
+        engine = engines[name]
+        assert (engine["boundaries"], engine["captured"]) == ([2, 13, 23], [None, None, None])
+        assert (engine["lost"], engine["fault"]["thread"]) == ([2, 13, 23], "sglang#39286")
+        assert engine["write"] is None
+        assert "sglang#39286" in engine["cannot_say"]
+        assert "sglang#39286" in engine["notes"][0]
+    assert engines["sglang==0.4.10.post2"]["captured"] == [2, 13, 23]
+    text = harness("layers", draft, *options).out
+    lines = [line for line in text.splitlines() if "sglang==0.5.17" in line or "sglang==0.5.23" in line]
+    assert all(line.startswith("✗") for line in lines)
+    assert "known fault: SGLang 0.5.17 to 0.5.23" in text
+    assert text.count("sglang#39286") == len(faulty) + 1
+
+
+def test_the_last_boundary_that_a_loop_never_reaches_is_lost(tmp_path: Path, harness: Command) -> None:
+    gpt, layers, architecture, *_ = CONFIGS["gpt-oss with the last boundary"]
+    body = harness("layers", _write(tmp_path, gpt), "--layers", layers, "--arch", architecture, "--json").json
+    engine = body["engines"]["sglang==0.5.16"]
+    assert (engine["captured"], engine["lost"], engine["fault"]) == ([24, 30], [36], None)
+    assert "never reached" in engine["notes"][0]
+
+
 def test_who_wrote_the_ids_is_assumed_and_said_or_given(tmp_path: Path, harness: Command) -> None:
     config, layers, architecture, *_ = CONFIGS["ModelOpt, Kimi"]
     options = ("--layers", layers, "--arch", architecture)

@@ -12,6 +12,7 @@ import pytest
 
 from suites.support.builtin_pairs import copy_pair
 from suites.support.command import Command
+from suites.support.gemma3_pair import serve, write_gemma3_pair
 
 KEY = "eagle_aux_hidden_state_layer_ids"
 
@@ -183,6 +184,40 @@ def test_a_repeated_id_is_lost_in_sglang_and_the_width_says_so(tmp_path: Path, h
     assert outcome.json["first_wrong"] == "served by"
     assert "ascending order, each once" in steps["served by"]["note"]
     assert (steps["fc"]["ok"], steps["fc"]["note"]) == (False, "14336 wide is what is captured")
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_states_that_a_known_fault_spoils_do_not_agree(static: bool, tmp_path: Path, harness: Command) -> None:
+    file = write_gemma3_pair(tmp_path)
+    serve(file)
+    outcome = harness("trace", file, *(["--static"] if static else []), "--json")
+    assert (outcome.status, outcome.json["first_wrong"]) == (1, "served by")
+    step = _steps(outcome.json)["served by"]
+    assert (step["ok"], step["value"]) == (False, [None, None, None])
+    assert "sglang#39286" in step["note"]
+    assert "sglang#39286" in harness("trace", file, "--static").out.splitlines()[-1]
+
+
+def test_a_release_that_captures_nothing_is_no_width_for_the_checkpoint(tmp_path: Path, harness: Command) -> None:
+    file = _kimi(tmp_path, [2, 30, 58], trained_as="eagle", served_by="sglang==0.5.21", more=MLA)
+    config = file.parent / "target" / "config.json"
+    config.write_text(config.read_text().replace("KimiK25For", "Qwen3_5For"))
+    outcome = harness("trace", file, "--static", "--json")
+    assert (outcome.status, outcome.json["first_wrong"]) == (1, "served by")
+    steps = _steps(outcome.json)
+    assert (steps["served by"]["value"], steps["concatenation"]["value"]["width"]) == ([], 0)
+    assert steps["draft tensors"]["value"]["fc.weight"] == [7168, 21504]
+
+
+def test_a_writers_numbering_is_read_whatever_its_engine_captures(tmp_path: Path, harness: Command) -> None:
+    """A fault touches the engine that serves; the ids mean what they mean, and the reference captures that."""
+    file = write_gemma3_pair(tmp_path)
+    file.write_text(file.read_text().replace('"specforge"', '"sglang==0.5.23"'))
+    outcome = harness("trace", file, "--json")
+    assert (outcome.status, outcome.json["first_wrong"]) == (0, None)
+    step = _steps(outcome.json)["trained as"]
+    assert (step["ok"], step["value"]) == (None, [2, 4, 7])
+    assert "sglang#39286" in step["note"]
 
 
 def test_nobody_says_who_wrote_the_ids(tmp_path: Path, harness: Command) -> None:

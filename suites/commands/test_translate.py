@@ -43,9 +43,41 @@ def test_an_engine_without_version_is_the_newest_known_and_that_is_said(harness:
     assert body["assumed"] == {"sglang": "sglang==0.5.23"}
 
 
+GEMMA = ("--from", "sglang==0.5.23", "--arch", "Gemma3ForCausalLM", "--layers", "26")
+
+
+def test_boundaries_that_a_known_fault_loses_are_named_with_its_thread(harness: Command) -> None:
+    """The embedding has no residual to lose: one boundary of three is captured."""
+    outcome = harness("translate", *GEMMA, "--json", "--", "-1", "12", "22")
+    assert outcome.status == 0
+    body = outcome.json
+    assert (body["boundaries"], body["lost"]) == ([0, 13, 23], [13, 23])
+    assert body["from"]["captured"] == [0, None, None]
+    assert body["from"]["fault"]["thread"] == "sglang#39286"
+    assert (body["to"]["lost"], body["to"]["fault"]) == ([], None)
+    assert "sglang#39286" in body["notes"][0]
+    text = " ".join(harness("translate", *GEMMA, "--", "-1", "12", "22").out.split())
+    assert "lost by sglang==0.5.23: boundaries [13, 23]; it captures [0, none, none]" in text
+    assert "sglang#39286" in text
+
+
+def test_the_convention_that_is_written_can_lose_them_as_well(harness: Command) -> None:
+    options = ("--from", "boundary", "--to", *GEMMA[1:], "--json", "--", "0", "13", "23")
+    body = harness("translate", *options).json
+    assert (body["to"]["ids"], body["lost"]) == ([-1, 12, 22], [13, 23])
+    assert (body["from"]["lost"], body["to"]["lost"]) == ([], [13, 23])
+
+
 @pytest.mark.parametrize(
     ("options", "ids", "says"),
     [
+        (GEMMA, "1 12 22", "sglang#39286"),
+        (("--from", "specforge", "--to", *GEMMA[1:]), "1 12 22", "sglang#39286"),
+        (
+            ("--from", "sglang==0.5.21", "--arch", "Qwen3_5MoeForConditionalGeneration", "--layers", "60"),
+            "-1 12 22",
+            "captures nothing",
+        ),
         (("--from", "transformers", *LLAMA), "32", "after the final norm"),
         (("--from", "sglang==0.5.12", *KIMI), "-1 2 30", "the embedding, which sglang==0.5.12 cannot capture"),
         (("--from", "sglang", *LLAMA), "28 1", "ascending order, each once"),

@@ -51,6 +51,7 @@ def load(pair: Pair) -> LoadedPair:
     Raises:
         InputError: A checkpoint cannot be used as it is, or the device is not available.
     """
+    pair.require_formable()
     _require_states(pair)
     engine = pair.settings.engine
     dtype = DTYPES[engine.dtype]

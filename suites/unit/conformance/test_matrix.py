@@ -453,10 +453,10 @@ def test_a_known_difference_does_not_excuse_another(tmp_path: Path) -> None:
 
 
 def test_known_differences_name_classes_that_the_facts_know() -> None:
-    for difference in KNOWN:
-        for architecture in difference.architectures:
-            for version in (difference.first, difference.last):
-                assert find_known(architecture, version) is difference
+    for fault in KNOWN:
+        for architecture in fault.classes:
+            for version in (fault.first, fault.last):
+                assert find_known(architecture, version) is fault
                 assert matrix.missing_facts(architecture, version) is None
                 assert not_judged(architecture) is None
     assert find_known("Gemma3ForCausalLM", "0.5.16") is None
