@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pydantic
 
 from harness.commands.measure import Measurement
 from harness.counts.acceptance import Acceptance, PromptCounts, columns, counts_of, figures, measure_acceptance
-from harness.counts.statistics import Interval, paired_drop, prompts_needed
+from harness.counts.statistics import PairedInterval, paired_drop, prompts_needed
 from harness.detectors.acceptance import judge_drop
 from harness.detectors.base import State
 from harness.errors import InputError
@@ -64,7 +64,7 @@ class Comparison:
     second: Side
     prompts: tuple[str, ...]
     outcome: Outcome
-    drops: Mapping[str, Interval | None]
+    drops: Mapping[str, PairedInterval | None]
     margin: float
 
     @property
@@ -94,7 +94,7 @@ class Comparison:
             "better": self.better,
             "a": {"label": self.first.label, "acceptance": self.acceptance(self.first).to_dict()},
             "b": {"label": self.second.label, "acceptance": self.acceptance(self.second).to_dict()},
-            "drop": {name: None if drop is None else drop.to_dict() for name, drop in self.drops.items()},
+            "drop": {name: None if drop is None else asdict(drop) for name, drop in self.drops.items()},
             "margin": self.margin,
             "prompts": len(self.prompts),
             "prompts_needed": self.needed,
@@ -207,7 +207,7 @@ def compare(first: Side, second: Side, *, margin: float, alpha: float) -> Compar
     return Comparison(first, second, shared, _outcome(drops["rate"], margin), drops, margin)
 
 
-def _outcome(drop: Interval | None, margin: float) -> Outcome:
+def _outcome(drop: PairedInterval | None, margin: float) -> Outcome:
     if drop is None:
         return Outcome.NOT_MEASURED
     if judge_drop(drop, margin) is State.REGRESSION:
