@@ -34,6 +34,7 @@ def layers(
     from harness.commands.layers import compare_layers
     from harness.pair.layer_config import read_layer_config
     from harness.pair.target_spec import read_target_spec
+    from harness.report.ids_bodies import layers_body
     from harness.report.layers import layers_report
 
     config = read_layer_config(draft)
@@ -44,6 +45,6 @@ def layers(
         num_layers, arch = spec.num_layers, spec.architecture
     report = compare_layers(config, num_layers=num_layers, architecture=arch, trained_as=trained_as)
     if json:
-        output.print_json(report.to_dict())
+        output.print_json(layers_body(report))
     else:
         output.print_report(layers_report(report))

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import one_line
+from harness.report.body import Body, ErrorBody, ErrorDetails, plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,14 +25,15 @@ def json_text(body: dict[str, Any]) -> str:
     return json.dumps(_finite(body), ensure_ascii=False, indent=2, allow_nan=False)
 
 
-def print_json(body: dict[str, Any]) -> None:
-    """Print one JSON object; see `json_text`."""
-    text = json_text(body)
+def print_json(body: Body) -> None:
+    """Print a command's body as one JSON object; see `json_text`."""
+    printed = plain(body)
+    text = json_text(printed)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
         # A stream that knows no Unicode, or a path whose bytes are none: JSON can escape both.
-        text = json.dumps(_finite(body), indent=2, allow_nan=False)
+        text = json.dumps(_finite(printed), indent=2, allow_nan=False)
     with _reader():
         print(text)  # noqa: T201
 
@@ -102,13 +103,12 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
         yield Progress(begin, lambda count: bar.advance(tasks[-1], count))
 
 
-def fail(text: str, details: dict[str, Any], status: int, *, as_json: bool) -> int:
-    """Print an error, as one paragraph on stderr and, where asked, as one JSON object on stdout."""
-    text = one_line(text)
-    note(f"error: {text}")
+def fail(error: ErrorDetails, *, as_json: bool) -> int:
+    """Print an error, as one paragraph on stderr and, if asked, as one JSON object on stdout; return its status."""
+    note(f"error: {error.message}")
     if as_json:
-        print_json({"error": {"message": text, "exit_code": status, **details}})
-    return status
+        print_json(ErrorBody(error))
+    return error.exit_code
 
 
 def usage_message(error: Exception) -> str | None:

@@ -44,22 +44,14 @@ def translate(
     from rich.text import Text
 
     from harness.facts.conventions import newest, read_ids, write_ids
+    from harness.report.ids_bodies import translate_body
 
     common: dict[str, Any] = {"num_layers": layers, "architecture": arch}
     reading = read_ids(ids, source, **common)
     written = write_ids(_whole(reading, ids), to, **common)
     assumed = {name: newest(name) for name in (source, to) if newest(name) != name}
     if json:
-        sides: dict[str, Reading] = {"from": reading, "to": written}
-        body: dict[str, Any] = {"boundaries": list(reading.boundaries), "architecture": arch, "layers": layers}
-        for name, side in sides.items():
-            body[name] = {
-                "convention": side.convention,
-                "ids": list(side.ids),
-                "rule": side.rule,
-                "source": side.source,
-            }
-        output.print_json(body | {"assumed": assumed})
+        output.print_json(translate_body(reading, written, architecture=arch, layers=layers, assumed=assumed))
         return
     lines = [f"ids {list(reading.ids)} as {reading.convention}: {reading.rule} ({reading.source})"]
     lines.append(f"boundaries {list(reading.boundaries)} of {layers} blocks, {arch}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,21 +65,6 @@ class CheckResult:
         """The drop of the acceptance rate with its bounds; `None` if no verify round, or only sums were measured."""
         figures = self.findings.acceptance.figures
         return figures.drop if isinstance(figures, AcceptanceFigures) else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        body = self.measurement.to_dict()
-        seconds = body.pop("seconds")
-        return {
-            "verdict": str(self.verdict),
-            **body,
-            "detectors": {name: finding.to_dict() for name, finding in self.findings.items()},
-            "drop": None if self.drop is None else asdict(self.drop),
-            "first_stage": None if self.attribution is None else self.attribution.to_dict(),
-            "golden": str(self.golden.file),
-            "notes": list(self.notes),
-            "seconds": seconds,
-        }
 
 
 def check(pair: Pair, *, prompts: str | None = None, progress: Progress = SILENT) -> CheckResult:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import pydantic
 
@@ -87,19 +87,6 @@ class Comparison:
         """Return a side's acceptance over the prompts that both measured."""
         return measure_acceptance(side.counts[name] for name in self.prompts)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        return {
-            "outcome": str(self.outcome),
-            "better": self.better,
-            "a": {"label": self.first.label, "acceptance": self.acceptance(self.first).to_dict()},
-            "b": {"label": self.second.label, "acceptance": self.acceptance(self.second).to_dict()},
-            "drop": {name: None if drop is None else asdict(drop) for name, drop in self.drops.items()},
-            "margin": self.margin,
-            "prompts": len(self.prompts),
-            "prompts_needed": self.needed,
-        }
-
 
 def side_of(measurement: Measurement) -> Side:
     """Return a measurement as a side.
@@ -124,12 +111,17 @@ def side_of(measurement: Measurement) -> Side:
 
 
 class _Result(pydantic.BaseModel):
+    """What is read of a saved result. Before results had a version, the prompts' counts were under `prompts`."""
+
     model_config = pydantic.ConfigDict(extra="allow", strict=True)
+    schema_version: Literal[1] = 1
     pair: str
     engine: dict[str, str]
-    prompts: list[CountedPrompt] = pydantic.Field(min_length=1)
+    by_prompt: list[CountedPrompt] = pydantic.Field(
+        min_length=1, validation_alias=pydantic.AliasChoices("by_prompt", "prompts")
+    )
 
-    @pydantic.field_validator("prompts")
+    @pydantic.field_validator("by_prompt")
     @classmethod
     def _one_each(cls, value: list[CountedPrompt]) -> list[CountedPrompt]:
         ids = [prompt.id for prompt in value]
@@ -157,10 +149,10 @@ def read_result(file: Path) -> Side:
             found=first["msg"].removeprefix("Value error, "),
             expected="what harness measure PAIR --json prints",
         ) from None
-    counts = {prompt.id: prompt.counts() for prompt in result.prompts}
+    counts = {prompt.id: prompt.counts() for prompt in result.by_prompt}
     engine = result.engine
     label = f"{result.pair} ({' '.join(engine[name] for name in ('name', 'device', 'dtype') if name in engine)})"
-    return Side(label, counts, {prompt.id: prompt.hash for prompt in result.prompts})
+    return Side(label, counts, {prompt.id: prompt.hash for prompt in result.by_prompt})
 
 
 def compare(first: Side, second: Side, *, margin: float, alpha: float) -> Comparison:

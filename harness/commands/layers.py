@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from harness.errors import InputError
 from harness.facts.conventions import CONVENTIONS, Reading, read_ids, write_ids
@@ -31,20 +30,6 @@ class EngineLayers:
     sees: tuple[int, ...] | None
     write: tuple[int, ...] | None = None
     cannot: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        reading = self.reading
-        return {
-            "boundaries": None if reading is None else list(reading.boundaries),
-            "source": None if reading is None else reading.source,
-            "rule": None if reading is None else reading.rule,
-            "default": None if reading is None else reading.defaulted,
-            "lost": [] if reading is None else list(reading.lost),
-            "reason": self.reason,
-            "write": None if self.write is None else list(self.write),
-            "cannot_say": self.cannot,
-        }
 
 
 @dataclass(frozen=True)
@@ -75,21 +60,6 @@ class LayersReport:
             for name, engine in self.engines.items()
             if engine.reading is not None and engine.reading.boundaries != self.trained
         ]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        config = self.config
-        return {
-            "draft": str(config.file),
-            "family": config.family.name,
-            "ids": None if config.ids is None else list(config.ids),
-            "ids_key": config.key,
-            "trained_as": self.trained_as,
-            "assumed": self.assumed,
-            "trained": None if self.trained is None else list(self.trained),
-            "engines": {name: engine.to_dict() for name, engine in self.engines.items()},
-            "disagreements": self.disagreements,
-        }
 
 
 def compare_layers(

@@ -118,10 +118,6 @@ class Run:
         """The class that goldens are kept by: engine, device, dtype."""
         return f"{self.engine.partition(':')[0]}-{self.device.partition(':')[0]}-{self.dtype}"
 
-    def describe(self) -> dict[str, Any]:
-        """Return what identifies the engine in a report."""
-        return {"name": self.engine, "device": self.device, "dtype": self.dtype}
-
 
 def histogram_of(rounds: list[int] | tuple[int, ...], num_steps: int) -> tuple[int, ...]:
     """Return rounds by accepted count, `num_steps + 1` entries."""

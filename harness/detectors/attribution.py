@@ -6,7 +6,6 @@ Each stage is only named when all before it agree, so that what is named is wher
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from harness.detectors import Findings
 from harness.detectors.base import Context, State
@@ -28,10 +27,6 @@ class Attribution:
 
     stage: str
     message: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        return {"stage": self.stage, "message": self.message}
 
 
 def attribute(context: Context, findings: Findings) -> Attribution | None:

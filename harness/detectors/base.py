@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, Generic, TypeVar, cast
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from harness.counts.run import PromptRecord, Run
 from harness.golden.schema import GoldenPrompt, Noise
@@ -60,13 +60,6 @@ class Finding(Generic[FiguresT_co]):
         if self.figures is None:
             raise ValueError(self.message)
         return self.figures
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        figures = {} if self.figures is None else asdict(cast(Any, self.figures))
-        return {"verdict": str(self.state), "message": self.message, **figures} | (
-            {"notes": list(self.notes)} if self.notes else {}
-        )
 
 
 @dataclass(frozen=True)
