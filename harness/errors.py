@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 if TYPE_CHECKING:
     import pydantic
@@ -21,10 +21,6 @@ class HarnessError(Exception):
     """Base of all errors of the harness; `exit_code` is the status with which the command line ends."""
 
     exit_code = 2
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields that `--json` prints under `error`."""
-        return {"type": type(self).__name__, "message": str(self), "exit_code": self.exit_code}
 
 
 class InputError(HarnessError):
@@ -75,17 +71,6 @@ class InputError(HarnessError):
         if self.next_step:
             text += f" Next: {self.next_step.rstrip('.')}."
         return one_line(text)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the error's parts beside its message."""
-        parts = {
-            "file": self.file,
-            "key": self.key,
-            "found": self.found,
-            "expected": self.expected,
-            "next_step": self.next_step,
-        }
-        return super().to_dict() | parts
 
 
 class UnmeasuredError(HarnessError):

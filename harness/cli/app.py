@@ -25,7 +25,8 @@ from harness.cli.power import power
 from harness.cli.record import record
 from harness.cli.trace import trace
 from harness.cli.translate import translate
-from harness.errors import HarnessError
+from harness.errors import HarnessError, one_line
+from harness.report.body import ErrorDetails, error_details
 
 __all__ = ["app", "main", "run"]
 
@@ -77,9 +78,9 @@ def main(arguments: list[str] | None = None) -> int:
     except HarnessError as error:
         if debug:
             traceback.print_exc()
-        return output.fail(str(error), error.to_dict(), error.exit_code, as_json=as_json)
+        return output.fail(error_details(error, str(error), error.exit_code), as_json=as_json)
     except KeyboardInterrupt:
-        return output.fail("interrupted; nothing was written.", {"type": "Interrupted"}, 130, as_json=as_json)
+        return output.fail(ErrorDetails("Interrupted", "interrupted; nothing was written.", 130), as_json=as_json)
     except BrokenPipeError:
         # The reader of a help text went away: no error of ours, and nowhere to tell it.
         output.leave_stdout()
@@ -87,11 +88,11 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the last resort before a traceback reaches the user
         usage = output.usage_message(error)
         if usage is not None:
-            return output.fail(usage, {"type": "UsageError"}, 2, as_json=as_json)
+            return output.fail(ErrorDetails("UsageError", one_line(usage), 2), as_json=as_json)
         if debug:
             traceback.print_exc()
         text = f"the engine failed: {type(error).__name__}: {error}. Next: run again with --debug and report it."
-        return output.fail(text, {"type": type(error).__name__}, 4, as_json=as_json)
+        return output.fail(error_details(error, text, 4), as_json=as_json)
 
 
 def _invoke(arguments: list[str]) -> int:

@@ -47,6 +47,7 @@ def check(
     from harness.commands.check import check as run
     from harness.commands.prepare import prepare
     from harness.report.check import check_report
+    from harness.report.run_bodies import check_body
 
     ready = prepare(
         pair,
@@ -60,7 +61,7 @@ def check(
     with output.progress(quiet=json) as progress:
         result = run(ready, prompts=prompts, progress=progress)
     if json:
-        output.print_json(result.to_dict())
+        output.print_json(check_body(result))
     else:
         output.print_report(check_report(result), result.measurement.seconds)
     raise typer.Exit(result.exit_code)

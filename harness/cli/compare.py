@@ -35,13 +35,14 @@ def compare(
     """Compare two pairs, engines or results, paired by prompt: exit 1 where B accepts fewer tokens than A."""
     from harness.commands.compare import compare as run
     from harness.report.compare import comparison_report
+    from harness.report.run_bodies import compare_body
 
     with output.progress(quiet=json) as progress:
         first = _side(a, engine_a, endpoint_a, dtype_a, prompts, progress)
         second = _side(b, engine_b, endpoint_b, dtype_b, prompts, progress)
     result = run(first, second, margin=margin, alpha=alpha)
     if json:
-        output.print_json(result.to_dict())
+        output.print_json(compare_body(result))
     else:
         output.print_report(comparison_report(result))
     raise typer.Exit(result.exit_code)

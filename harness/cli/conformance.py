@@ -63,6 +63,7 @@ def conformance(
     from harness.facts.reading.sources import find_installed, read_sources
     from harness.files import require_writable, write_atomically
     from harness.report.conformance import conformance_markdown, conformance_report
+    from harness.report.ids_bodies import conformance_body
 
     installed = find_installed()
     paths = sglang or ([] if installed is None else [installed])
@@ -91,7 +92,7 @@ def conformance(
         write_atomically(markdown, text.encode())
     red = [entry for matrix in matrices for entry in matrix.red]
     if json:
-        output.print_json({"releases": [matrix.to_dict() for matrix in matrices], "exit_code": int(bool(red))})
+        output.print_json(conformance_body(matrices))
     else:
         output.print_report(conformance_report(matrices))
     raise typer.Exit(int(bool(red)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -44,12 +44,11 @@ def show(
 ) -> None:
     """Print what a golden holds: rates, floor, noise, where it comes from, earlier records."""
     from harness.report.golden import golden_report
+    from harness.report.golden_bodies import show_body
 
     found = _load(which, golden_class)
     if json:
-        errors = found.document.acceptance.to_dict()["standard_errors"]
-        body = {"golden": str(found.file), **found.document.model_dump(mode="json"), "standard_errors": errors}
-        output.print_json(body)
+        output.print_json(show_body(found))
     else:
         output.print_report(golden_report(found))
 
@@ -65,10 +64,11 @@ def diff(
     """Print what differs between two goldens, prompt by prompt; exit 1 where anything measured does."""
     from harness.golden.difference import difference
     from harness.report.golden import difference_report
+    from harness.report.golden_bodies import diff_body
 
     result = difference(_load(before, golden_class), _load(after, golden_class))
     if json:
-        output.print_json(result.to_dict())
+        output.print_json(diff_body(result))
     else:
         output.print_report(difference_report(result))
     raise typer.Exit(0 if result.same else 1)
@@ -85,6 +85,7 @@ def verify(
     from harness.golden.verify import golden_problems
     from harness.pair.pair import load_pair
     from harness.report.golden import verification_report
+    from harness.report.golden_bodies import verify_body
 
     ready = load_pair(pair)
     folder = golden_folder(ready)
@@ -95,8 +96,7 @@ def verify(
         )
     problems: dict[str, list[str]] = {str(file): golden_problems(file, ready) for file in files}
     if json:
-        body: dict[str, Any] = {"pair": ready.name, "verified": not any(problems.values()), "goldens": problems}
-        output.print_json(body)
+        output.print_json(verify_body(ready.name, problems))
     else:
         output.print_report(verification_report(problems))
     raise typer.Exit(1 if any(problems.values()) else 0)
@@ -118,10 +118,11 @@ def orphans(
     """List goldens that no pair file of the project uses, and what cannot be read; removes nothing. Exit 1 if any."""
     from harness.golden.orphans import find_home, find_orphans
     from harness.report.golden import orphans_report
+    from harness.report.golden_bodies import orphans_body
 
     result = find_orphans(find_home(folder))
     if json:
-        output.print_json(result.to_dict())
+        output.print_json(orphans_body(result))
     else:
         output.print_report(orphans_report(result))
     raise typer.Exit(1 if result.orphans else 0)

@@ -31,10 +31,11 @@ def layers(
     Reads configs only. Exit 0 also where they disagree: engines normally do.
     """
     from harness.commands.layers import layers as run
+    from harness.report.ids_bodies import layers_body
     from harness.report.layers import layers_report
 
     report = run(draft, target=target, num_layers=num_layers, architecture=arch, trained_as=trained_as)
     if json:
-        output.print_json(report.to_dict())
+        output.print_json(layers_body(report))
     else:
         output.print_report(layers_report(report))

@@ -34,11 +34,12 @@ def measure(
     from harness.commands.measure import measure as run
     from harness.commands.prepare import prepare
     from harness.report.measure import measurement_report
+    from harness.report.run_bodies import measure_body
 
     ready = prepare(pair, engine=engine, dtype=dtype, device=device, num_steps=k, endpoint=endpoint)
     with output.progress(quiet=json) as progress:
         result = run(ready, prompts=prompts, progress=progress)
     if json:
-        output.print_json(result.to_dict())
+        output.print_json(measure_body(result))
     else:
         output.print_report(measurement_report(result, looping(result.run.records)), result.seconds)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -53,7 +52,9 @@ def report(
     from harness.files import json_text, require_writable, write_atomically
     from harness.nightly.history import read_history, write_history
     from harness.nightly.results import read_nightly
+    from harness.report.body import plain
     from harness.report.nightly import issue_body, issue_title, page, summary
+    from harness.report.nightly_bodies import nightly_body
 
     if job not in _JOBS:
         raise InputError("no such end of a job", key="--job", found=job, expected=" or ".join(_JOBS))
@@ -63,13 +64,7 @@ def report(
     if history is not None:
         write_history(history, past, tonight)
         past = read_history(history)
-    body = {
-        "schema_version": 1,
-        "title": issue_title(name),
-        "green": tonight.green,
-        **asdict(tonight),
-        "state": str(tonight.state),
-    }
+    body = nightly_body(tonight, title=issue_title(name))
     texts = {
         "summary.md": summary(tonight, past),
         _ISSUE: issue_body(tonight, past),
@@ -77,7 +72,7 @@ def report(
     }
     for file, text in texts.items():
         write_atomically(out / file, text.encode())
-    write_atomically(out / _DOCUMENT, json_text(body).encode())
+    write_atomically(out / _DOCUMENT, json_text(plain(body)).encode())
     if json:
         output.print_json(body)
     else:
@@ -101,6 +96,7 @@ def publish(
     """
     from harness.files import read_json_object, read_text
     from harness.nightly.issue import publish as publish_issue
+    from harness.report.nightly_bodies import publish_body
 
     if not repository:
         raise InputError("no repository is named", key="--repo", expected="owner/name, or GITHUB_REPOSITORY")
@@ -118,7 +114,7 @@ def publish(
     body = read_text(out / _ISSUE, what="issue's text", next_step=step)
     done = publish_issue(title=title, body=body, green=green, repository=repository, label=label)
     if json:
-        output.print_json(asdict(done))
+        output.print_json(publish_body(done))
     else:
         output.note(f"{done.done}{f': {done.issue}' if done.issue else ''}")
 

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import one_line
 from harness.files import json_text
+from harness.report.body import Body, ErrorBody, ErrorDetails, plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 __all__ = ["fail", "leave_stdout", "note", "print_json", "print_report", "progress", "usage_message"]
 
 
-def print_json(body: dict[str, Any]) -> None:
-    """Print one JSON object."""
-    text = json_text(body)
+def print_json(body: Body) -> None:
+    """Print a command's body as one JSON object; see `json_text`."""
+    printed = plain(body)
+    text = json_text(printed)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
         # The stream's encoding lacks a character, or a path has bytes that are not text: JSON can escape both.
-        text = json_text(body, ascii_only=True)
+        text = json_text(printed, ascii_only=True)
     with _reader():
         print(text)  # noqa: T201
 
@@ -88,13 +89,12 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
         yield Progress(begin, lambda count: bar.advance(tasks[-1], count))
 
 
-def fail(text: str, details: dict[str, Any], status: int, *, as_json: bool) -> int:
-    """Print an error, as one paragraph on stderr and, where asked, as one JSON object on stdout."""
-    text = one_line(text)
-    note(f"error: {text}")
+def fail(error: ErrorDetails, *, as_json: bool) -> int:
+    """Print an error, as one paragraph on stderr and, if asked, as one JSON object on stdout; return its status."""
+    note(f"error: {error.message}")
     if as_json:
-        print_json({"error": {"message": text, "exit_code": status, **details}})
-    return status
+        print_json(ErrorBody(error))
+    return error.exit_code
 
 
 def usage_message(error: Exception) -> str | None:

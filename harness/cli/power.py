@@ -45,6 +45,7 @@ def power(
     from harness.golden.store import load_golden
     from harness.pair.pair import load_pair
     from harness.report.power import draw_power, power_report, require_drawable
+    from harness.report.run_bodies import power_body
 
     if plot is not None:
         require_drawable(plot)
@@ -69,7 +70,7 @@ def power(
     if plot is not None:
         draw_power(table, ready.name, plot)
     if json:
-        output.print_json({"pair": ready.name, "golden": str(golden.file), **table.to_dict()})
+        output.print_json(power_body(table, pair=ready.name, golden=str(golden.file)))
     else:
         output.print_report(power_report(table, ready.name))
 

@@ -24,12 +24,13 @@ def record(
     from harness.commands.prepare import prepare
     from harness.commands.record import record as run
     from harness.report.measure import measurement_report
+    from harness.report.run_bodies import record_body
 
     ready = prepare(pair, dtype=dtype, device=device)
     with output.progress(quiet=json) as progress:
         result = run(ready, reason=reason, progress=progress)
     if json:
-        output.print_json(result.to_dict())
+        output.print_json(record_body(result))
     else:
         output.print_report(measurement_report(result.measurement, []), result.measurement.seconds)
         output.note(f"{'replaced' if result.replaced else 'recorded'} {result.file}")

@@ -29,6 +29,7 @@ def trace(
     """
     from harness.commands.prepare import prepare
     from harness.commands.trace import trace_run, trace_static
+    from harness.report.ids_bodies import trace_body
     from harness.report.trace import trace_report
 
     # First without the engine: what is wrong there cannot be prepared.
@@ -39,7 +40,7 @@ def trace(
         if result.first_wrong is None:
             result = trace_run(result, ready)
     if json:
-        output.print_json(result.to_dict())
+        output.print_json(trace_body(result))
     else:
         output.print_report(trace_report(result))
     raise typer.Exit(result.exit_code)

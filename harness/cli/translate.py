@@ -38,10 +38,11 @@ def translate(
     Boundary k is the aux hidden state after block k: 0 is the embedding, N the residual stream before the final norm.
     """
     from harness.commands.translate import translate as run
+    from harness.report.ids_bodies import translate_body
     from harness.report.translate import translate_report
 
     result = run(ids, source, to=to, num_layers=layers, architecture=arch)
     if json:
-        output.print_json(result.to_dict())
+        output.print_json(translate_body(result))
     else:
         output.print_report(translate_report(result))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from harness.commands.measure import SILENT, Measurement, require_finite
 from harness.counts.run import Run
-from harness.detectors import DETECTORS, Context, Finding, State, run_detectors
+from harness.counts.statistics import PairedInterval
+from harness.detectors import DETECTORS, Context, Finding, Findings, State, contract, run_detectors
+from harness.detectors.acceptance import AcceptanceFigures
 from harness.detectors.attribution import Attribution, attribute
 from harness.detectors.contract import not_run
 from harness.detectors.gate import exit_code, verdict
@@ -39,7 +40,7 @@ class CheckResult:
 
     measurement: Measurement
     golden: Golden
-    findings: Mapping[str, Finding]
+    findings: Findings
     notes: tuple[str, ...]
     attribution: Attribution | None = None
 
@@ -60,25 +61,10 @@ class CheckResult:
         return exit_code(self.verdict, strict=self.pair.settings.gate.strict)
 
     @property
-    def drop(self) -> dict[str, Any] | None:
-        """The drop of the acceptance rate with its bounds."""
-        drop = self.findings["acceptance"].figures.get("drop")
-        return dict(drop) if drop else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        body = self.measurement.to_dict()
-        seconds = body.pop("seconds")
-        return {
-            "verdict": str(self.verdict),
-            **body,
-            "detectors": {name: finding.to_dict() for name, finding in self.findings.items()},
-            "drop": self.drop,
-            "first_stage": None if self.attribution is None else self.attribution.to_dict(),
-            "golden": str(self.golden.file),
-            "notes": list(self.notes),
-            "seconds": seconds,
-        }
+    def drop(self) -> PairedInterval | None:
+        """The drop of the acceptance rate with its bounds; `None` if no verify round, or only sums were measured."""
+        figures = self.findings.acceptance.figures
+        return figures.drop if isinstance(figures, AcceptanceFigures) else None
 
 
 def check(pair: Pair, *, prompts: str | None = None, progress: Progress = SILENT) -> CheckResult:
@@ -113,8 +99,8 @@ def _not_started(pair: Pair, golden: Golden, why: str, seconds: float) -> CheckR
     engine = pair.settings.engine
     run = Run(engine.name, engine.device, engine.dtype, pair.settings.decode.num_steps, ())
     context = Context(pair, run, golden)
-    nothing = Finding(State.NOT_MEASURED, why)
-    findings = {name: detect(context) if name == "contract" else nothing for name, detect in DETECTORS.items()}
+    nothing: Finding[Any] = Finding(State.NOT_MEASURED, why)
+    findings = Findings(**dict.fromkeys(DETECTORS, nothing) | {"contract": contract.detect(context)})
     return CheckResult(Measurement(pair, run, seconds), golden, findings, _notes(context))
 
 

@@ -6,13 +6,13 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import pydantic
 
 from harness.commands.measure import Measurement
 from harness.counts.acceptance import Acceptance, PromptCounts, columns, counts_of, figures, measure_acceptance
-from harness.counts.statistics import Interval, paired_drop, prompts_needed
+from harness.counts.statistics import PairedInterval, paired_drop, prompts_needed
 from harness.detectors.acceptance import judge_drop
 from harness.detectors.base import State
 from harness.errors import InputError, invalid
@@ -64,7 +64,7 @@ class Comparison:
     second: Side
     prompts: tuple[str, ...]
     outcome: Outcome
-    drops: Mapping[str, Interval | None]
+    drops: Mapping[str, PairedInterval | None]
     margin: float
 
     @property
@@ -86,19 +86,6 @@ class Comparison:
     def acceptance(self, side: Side) -> Acceptance:
         """Return a side's acceptance over the prompts that both measured."""
         return measure_acceptance(side.counts[name] for name in self.prompts)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        return {
-            "outcome": str(self.outcome),
-            "better": self.better,
-            "a": {"label": self.first.label, "acceptance": self.acceptance(self.first).to_dict()},
-            "b": {"label": self.second.label, "acceptance": self.acceptance(self.second).to_dict()},
-            "drop": {name: None if drop is None else drop.to_dict() for name, drop in self.drops.items()},
-            "margin": self.margin,
-            "prompts": len(self.prompts),
-            "prompts_needed": self.needed,
-        }
 
 
 def side_of(measurement: Measurement) -> Side:
@@ -124,12 +111,17 @@ def side_of(measurement: Measurement) -> Side:
 
 
 class _Result(pydantic.BaseModel):
+    """What is read of a saved result. Before results had a version, the prompts' counts were under `prompts`."""
+
     model_config = pydantic.ConfigDict(extra="allow", strict=True)
+    schema_version: Literal[1] = 1
     pair: str
     engine: dict[str, str]
-    prompts: list[CountedPrompt] = pydantic.Field(min_length=1)
+    by_prompt: list[CountedPrompt] = pydantic.Field(
+        min_length=1, validation_alias=pydantic.AliasChoices("by_prompt", "prompts")
+    )
 
-    @pydantic.field_validator("prompts")
+    @pydantic.field_validator("by_prompt")
     @classmethod
     def _one_each(cls, value: list[CountedPrompt]) -> list[CountedPrompt]:
         ids = [prompt.id for prompt in value]
@@ -151,10 +143,10 @@ def read_result(file: Path) -> Side:
         result = _Result.model_validate(raw)
     except pydantic.ValidationError as error:
         raise invalid(error, _Result, file=file, next_step=step) from None
-    counts = {prompt.id: prompt.counts() for prompt in result.prompts}
+    counts = {prompt.id: prompt.counts() for prompt in result.by_prompt}
     engine = result.engine
     label = f"{result.pair} ({' '.join(engine[name] for name in ('name', 'device', 'dtype') if name in engine)})"
-    return Side(label, counts, {prompt.id: prompt.hash for prompt in result.prompts})
+    return Side(label, counts, {prompt.id: prompt.hash for prompt in result.by_prompt})
 
 
 def compare(first: Side, second: Side, *, margin: float, alpha: float) -> Comparison:
@@ -201,7 +193,7 @@ def compare(first: Side, second: Side, *, margin: float, alpha: float) -> Compar
     return Comparison(first, second, shared, _outcome(drops["rate"], margin), drops, margin)
 
 
-def _outcome(drop: Interval | None, margin: float) -> Outcome:
+def _outcome(drop: PairedInterval | None, margin: float) -> Outcome:
     if drop is None:
         return Outcome.NOT_MEASURED
     if judge_drop(drop, margin) is State.REGRESSION:

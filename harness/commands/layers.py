@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from packaging.version import Version
 
@@ -37,23 +36,6 @@ class EngineLayers:
     write: tuple[int, ...] | None = None
     cannot: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        reading = self.reading
-        return {
-            "boundaries": None if reading is None else list(reading.boundaries),
-            "captured": None if reading is None else list(reading.captured),
-            "source": None if reading is None else reading.source,
-            "rule": None if reading is None else reading.rule,
-            "default": None if reading is None else reading.defaulted,
-            "lost": [] if reading is None else list(reading.missing),
-            "fault": None if reading is None or reading.fault is None else reading.fault.to_dict(),
-            "notes": [] if reading is None else list(reading.remarks),
-            "reason": self.reason,
-            "write": None if self.write is None else list(self.write),
-            "cannot_say": self.cannot,
-        }
-
 
 @dataclass(frozen=True)
 class LayersReport:
@@ -83,21 +65,6 @@ class LayersReport:
             for name, engine in self.engines.items()
             if engine.reading is not None and engine.reading.captured != self.trained
         ]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        config = self.config
-        return {
-            "draft": str(config.file),
-            "family": config.family.name,
-            "ids": None if config.ids is None else list(config.ids),
-            "ids_key": config.key,
-            "trained_as": self.trained_as,
-            "assumed": self.assumed,
-            "trained": None if self.trained is None else list(self.trained),
-            "engines": {name: engine.to_dict() for name, engine in self.engines.items()},
-            "disagreements": self.disagreements,
-        }
 
 
 def layers(

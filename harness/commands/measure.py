@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,6 @@ from harness.counts.run import PromptRecord, Run
 from harness.engines.base import Progress
 from harness.engines.registry import find_engine
 from harness.errors import InputError
-from harness.golden.schema import CountedPrompt
 from harness.pair.pair import Pair, load_prompts
 
 __all__ = ["SILENT", "Measurement", "looping", "measure", "require_finite"]
@@ -49,22 +47,6 @@ class Measurement:
         return {
             name: measure_acceptance(counts_of(record) for record in self.run.records if record.category == name)
             for name in categories
-        }
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        return {
-            "pair": self.pair.name,
-            "engine": self.run.describe(),
-            "boundaries": list(self.pair.boundaries),
-            "acceptance": self.acceptance.to_dict(),
-            "categories": {name: value.to_dict() for name, value in self.by_category().items()},
-            "loops": looping(self.run.records),
-            "prompts": [CountedPrompt.row(record) for record in self.run.records],
-            **({"aggregate": list(self.run.aggregate)} if self.run.aggregate is not None else {}),
-            **({"server": dict(self.run.served)} if self.run.served else {}),
-            **({"notes": list(self.run.notes)} if self.run.notes else {}),
-            "seconds": round(self.seconds, 3),
         }
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,17 +74,6 @@ class Cell:
         """Of the power, by the number of simulations."""
         return math.sqrt(self.power * (1 - self.power) / self.simulations)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        return {
-            "drop": self.drop,
-            "prompts": self.prompts,
-            "simulations": self.simulations,
-            "power": self.power,
-            "standard_error": self.standard_error,
-            "inconclusive": self.undecided / self.simulations,
-        }
-
 
 @dataclass(frozen=True)
 class PowerTable:
@@ -106,19 +94,6 @@ class PowerTable:
     cells: tuple[Cell, ...]
     smallest: float | None
     needed: dict[float, int | None] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        return {
-            "prompts": len(self.plan.recorded),
-            "alpha": self.plan.alpha,
-            "margin": self.plan.margin,
-            "floor": self.plan.floor,
-            "power": self.power,
-            "smallest_drop": self.smallest,
-            "prompts_needed": [{"drop": drop, "prompts": count} for drop, count in self.needed.items()],
-            "cells": [cell.to_dict() for cell in self.cells],
-        }
 
 
 def plant(histograms: Counts, refusal: float, generator: np.random.Generator) -> Counts:

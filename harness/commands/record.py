@@ -7,7 +7,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -57,10 +56,6 @@ class RecordResult:
     measurement: Measurement
     file: Path
     replaced: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        return self.measurement.to_dict() | {"golden": str(self.file), "replaced": self.replaced}
 
 
 def record(pair: Pair, *, reason: str | None = None, progress: Progress = SILENT) -> RecordResult:

@@ -50,10 +50,6 @@ class Step:
     ok: bool | None = None
     note: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        return vars(self).copy()
-
 
 @dataclass(frozen=True)
 class Trace:
@@ -76,15 +72,6 @@ class Trace:
     def exit_code(self) -> int:
         """The command line's status."""
         return 0 if self.first_wrong is None else 1
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        wrong = self.first_wrong
-        return {
-            "pair": self.pair,
-            "first_wrong": None if wrong is None else wrong.name,
-            "steps": [step.to_dict() for step in self.steps],
-        }
 
 
 def trace_static(name_or_path: str, served_by: str | None = None) -> Trace:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from harness.errors import InputError
 from harness.facts.conventions import Reading, newest, read_ids, write_ids
@@ -39,31 +38,6 @@ class Translation:
     def notes(self) -> tuple[str, ...]:
         """The known faults by which boundaries are lost, in words."""
         return tuple(dict.fromkeys((*self.read.remarks, *self.written.remarks)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        return {
-            "boundaries": list(self.read.boundaries),
-            "lost": list(self.lost),
-            "architecture": self.architecture,
-            "layers": self.num_layers,
-            "from": _side(self.read),
-            "to": _side(self.written),
-            "assumed": dict(self.assumed),
-            "notes": list(self.notes),
-        }
-
-
-def _side(reading: Reading) -> dict[str, Any]:
-    return {
-        "convention": reading.convention,
-        "ids": list(reading.ids),
-        "rule": reading.rule,
-        "source": reading.source,
-        "captured": list(reading.captured),
-        "lost": list(reading.missing),
-        "fault": None if reading.fault is None else reading.fault.to_dict(),
-    }
 
 
 def translate(ids: Sequence[int], source: str, *, to: str, num_layers: int, architecture: str) -> Translation:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from packaging.version import Version
 
@@ -132,20 +131,6 @@ class Row:
     facts: Facts
     verdict: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        return {
-            "asked": self.asked.name,
-            "ids": None if self.asked.ids is None else list(self.asked.ids),
-            "captured": None if self.outcome.boundaries is None else list(self.outcome.boundaries),
-            "raised": self.outcome.error,
-            "obtained": self.obtained,
-            "facts": None if self.facts.boundaries is None else list(self.facts.boundaries),
-            "facts_lost": list(self.facts.lost),
-            "facts_refused": self.facts.refused,
-            "verdict": self.verdict,
-        }
-
 
 @dataclass(frozen=True)
 class ClassReport:
@@ -173,24 +158,6 @@ class ClassReport:
     verdict: str
     evidence: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        loop = self.reading.loop
-        return {
-            "architecture": self.architecture,
-            "file": self.file,
-            "setter": self.setter,
-            "decoder": self.reading.decoder,
-            "setter_sets": list(self.reading.sets),
-            "forward_tests": None if loop is None else list(loop.tests),
-            "same_mechanism": self.reading.same_mechanism,
-            "obtained": self.obtained,
-            "reason": self.reason,
-            "verdict": self.verdict,
-            "evidence": self.evidence,
-            "rows": [row.to_dict() for row in self.rows],
-        }
-
 
 @dataclass(frozen=True)
 class Matrix:
@@ -215,17 +182,15 @@ class Matrix:
         """The classes whose verdict is an error."""
         return [entry for entry in self.classes if entry.verdict in RED]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        return {
-            "sglang": self.version,
-            "judged_as": self.judged_as,
-            "origin": self.origin,
-            "num_layers": self.num_layers,
-            "verdicts": dict(Counter(entry.verdict for entry in self.classes)),
-            "obtained": dict(Counter(entry.obtained for entry in self.classes if entry.verdict != NOT_JUDGED)),
-            "classes": [entry.to_dict() for entry in self.classes],
-        }
+    @property
+    def verdict_counts(self) -> dict[str, int]:
+        """Number of classes by verdict."""
+        return dict(Counter(entry.verdict for entry in self.classes))
+
+    @property
+    def obtained_counts(self) -> dict[str, int]:
+        """Number of judged classes by how their answers were obtained."""
+        return dict(Counter(entry.obtained for entry in self.classes if entry.verdict != NOT_JUDGED))
 
 
 def build_matrix(

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from harness.counts.run import PromptRecord, Run
 from harness.counts.statistics import ratio
@@ -141,30 +140,6 @@ class Acceptance:
     proposed: int
     prompts: int
     errors: Mapping[str, float | None] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        k = len(self.unconditional)
-
-        def by_step(letter: str) -> list[float | None]:
-            return [self.errors.get(f"{letter}{step}") for step in range(k)]
-
-        return {
-            "rate": self.rate,
-            "length": self.length,
-            "step_accuracy": list(self.step_accuracy),
-            "positions": {"unconditional": list(self.unconditional), "conditional": list(self.conditional)},
-            "rounds": self.rounds,
-            "accepted": self.accepted,
-            "proposed": self.proposed,
-            "prompts": self.prompts,
-            "standard_errors": {
-                "rate": self.errors.get("rate"),
-                "length": self.errors.get("length"),
-                "step_accuracy": by_step("t") if self.step_accuracy else [],
-                "positions": {"unconditional": by_step("u"), "conditional": by_step("c")},
-            },
-        }
 
 
 def counts_of(record: PromptRecord) -> PromptCounts:

@@ -17,15 +17,18 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+import pydantic
 import scipy.stats
 from numpy.typing import NDArray
 
 __all__ = [
     "Interval",
+    "PairedInterval",
     "Ratio",
+    "Unbounded",
     "paired_drop",
     "paired_mean",
     "prompts_needed",
@@ -39,6 +42,9 @@ __all__ = [
 # Steps of the grid on which the distribution of a sum is built up.
 _GRID = 1 << 15
 
+# JSON has neither infinity nor NaN. Where a figure can be either, its schema allows the null that is written for it.
+Unbounded = Annotated[float, pydantic.WithJsonSchema({"type": ["number", "null"]})]
+
 Floats = NDArray[np.float64]
 # Numerators and denominators by prompt.
 Columns = tuple[Sequence[float], Sequence[float]]
@@ -49,31 +55,31 @@ class Interval:
     """An estimate with one-sided bounds, each at `alpha`.
 
     Attributes:
-        estimate: The estimate.
-        low: Lower bound.
-        high: Upper bound.
+        estimate: The point estimate, in the unit of what is estimated.
+        low: Lower bound; minus infinity if a single prompt says nothing about how far prompts differ.
+        high: Upper bound, likewise.
         standard_error: Clustered by prompt; `None` with a single prompt.
-        prompts: Prompts it rests on.
-        changed: Prompts whose value differs, for paired estimates.
+        prompts: Number of prompts measured.
         alpha: The chance, for each bound, that the truth lies beyond it.
     """
 
-    estimate: float
-    low: float
-    high: float
-    standard_error: float | None
+    estimate: Unbounded
+    low: Unbounded
+    high: Unbounded
+    standard_error: Unbounded | None
     prompts: int
-    changed: int
     alpha: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return estimate, bounds and standard error for `--json`."""
-        return {
-            "estimate": self.estimate,
-            "low": self.low,
-            "high": self.high,
-            "standard_error": self.standard_error,
-        }
+
+@dataclass(frozen=True)
+class PairedInterval(Interval):
+    """A difference of two measurements of the same prompts, with one-sided bounds, each at `alpha`.
+
+    Attributes:
+        changed_prompts: Number of prompts whose value differs between the two.
+    """
+
+    changed_prompts: int
 
 
 @dataclass(frozen=True)
@@ -108,13 +114,13 @@ def rate_interval(numerators: Sequence[float], denominators: Sequence[float], al
     count = len(value.influences)
     error = value.standard_error
     if error is None:
-        return Interval(value.estimate, 0.0, 1.0, None, count, count, alpha)
+        return Interval(value.estimate, 0.0, 1.0, None, count, alpha)
     half = _half_width(error, count, alpha)
     low, high = max(0.0, value.estimate - half), min(1.0, value.estimate + half)
-    return Interval(value.estimate, low, high, error, count, count, alpha)
+    return Interval(value.estimate, low, high, error, count, alpha)
 
 
-def paired_drop(before: Columns, after: Columns, alpha: float) -> Interval | None:
+def paired_drop(before: Columns, after: Columns, alpha: float) -> PairedInterval | None:
     """Return how far a ratio of sums has dropped over the same prompts.
 
     Args:
@@ -160,7 +166,7 @@ def subset_rate(whole: Columns, before: Columns, after: Columns, alpha: float) -
     everything, count = len(recorded.influences), len(first.influences)
     estimate = min(1.0, max(0.0, recorded.estimate - (first.estimate - second.estimate)))
     if count < 2:
-        return Interval(estimate, 0.0, 1.0, None, count, count, alpha)
+        return Interval(estimate, 0.0, 1.0, None, count, alpha)
     drop = first.influences - second.influences
     parts = [float(recorded.influences.var(ddof=1)) / everything, float(drop.var(ddof=1)) / count]
     together = sum(parts) - 2 * float(np.cov(first.influences, drop)[0, 1]) / everything
@@ -170,10 +176,10 @@ def subset_rate(whole: Columns, before: Columns, after: Columns, alpha: float) -
     degrees = everything - 1 if spread == 0 else min(everything - 1, int(sum(parts) ** 2 / spread))
     half = _half_width(error, degrees + 1, alpha)
     low, high = max(0.0, estimate - half), min(1.0, estimate + half)
-    return Interval(estimate, low, high, error, count, count, alpha)
+    return Interval(estimate, low, high, error, count, alpha)
 
 
-def paired_mean(differences: Sequence[float], weights: Sequence[float], alpha: float) -> Interval | None:
+def paired_mean(differences: Sequence[float], weights: Sequence[float], alpha: float) -> PairedInterval | None:
     """Return a weighted mean of per-prompt differences, with the bounds of `paired_drop`.
 
     Args:
@@ -190,13 +196,13 @@ def paired_mean(differences: Sequence[float], weights: Sequence[float], alpha: f
 
 def _bounded(
     estimate: float, influences: Floats, differences: Floats, which: NDArray[np.bool_], alpha: float
-) -> Interval:
+) -> PairedInterval:
     """Return a paired estimate's bounds from its influences, [n], and its clusters' exchangeable differences, [n]."""
     count, changed = len(influences), int(which.sum())
     if changed == 0:
-        return Interval(estimate, estimate, estimate, 0.0, count, 0, alpha)
+        return PairedInterval(estimate, estimate, estimate, 0.0, count, alpha, 0)
     if count < 2:
-        return Interval(estimate, -math.inf, math.inf, None, count, changed, alpha)
+        return PairedInterval(estimate, -math.inf, math.inf, None, count, alpha, changed)
     error = float(influences.std(ddof=1) / math.sqrt(count))
     half = _half_width(error, count, alpha)
     low, high = estimate - half, estimate + half
@@ -204,7 +210,7 @@ def _bounded(
         low = 0.0
     if high < 0 and sign_flip(-differences) > alpha:
         high = 0.0
-    return Interval(estimate, low, high, error, count, changed, alpha)
+    return PairedInterval(estimate, low, high, error, count, alpha, changed)
 
 
 def _half_width(standard_error: float, count: int, alpha: float) -> float:

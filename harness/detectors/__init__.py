@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from harness.detectors import acceptance, contract, likelihood, lossless, proposals, stages, target
-from harness.detectors.base import Context, Finding, State
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
-__all__ = ["DETECTORS", "Context", "Finding", "State", "run_detectors"]
+from harness.detectors import acceptance, contract, likelihood, lossless, proposals, stages, target
+from harness.detectors.acceptance import AcceptanceFigures, SumsFigures
+from harness.detectors.base import Context, Finding, State
+from harness.detectors.contract import ContractFigures
+from harness.detectors.likelihood import LikelihoodFigures
+from harness.detectors.lossless import LosslessFigures
+from harness.detectors.proposals import ProposalsFigures
+from harness.detectors.stages import StagesFigures
+from harness.detectors.target import TargetFigures
+
+__all__ = ["DETECTORS", "Context", "Finding", "Findings", "State", "run_detectors"]
 
 # In the order of the pipeline: what comes first explains what comes after.
-DETECTORS = {
+DETECTORS: Mapping[str, Callable[[Context], Finding[Any]]] = {
     "contract": contract.detect,
     "target": target.detect,
     "lossless": lossless.detect,
@@ -19,6 +30,29 @@ DETECTORS = {
 }
 
 
-def run_detectors(context: Context) -> dict[str, Finding]:
+@dataclass(frozen=True)
+class Findings(Mapping[str, Finding[Any]]):
+    """Each detector's answer: by attribute, with the type of its figures, or by name, in the order of `DETECTORS`."""
+
+    contract: Finding[ContractFigures]
+    target: Finding[TargetFigures]
+    lossless: Finding[LosslessFigures]
+    stages: Finding[StagesFigures]
+    proposals: Finding[ProposalsFigures]
+    likelihood: Finding[LikelihoodFigures]
+    acceptance: Finding[AcceptanceFigures | SumsFigures]
+
+    def __getitem__(self, name: str) -> Finding[Any]:
+        finding: Finding[Any] = vars(self)[name]
+        return finding
+
+    def __iter__(self) -> Iterator[str]:
+        return (field.name for field in fields(self))
+
+    def __len__(self) -> int:
+        return len(fields(self))
+
+
+def run_detectors(context: Context) -> Findings:
     """Run every detector, in order."""
-    return {name: detect(context) for name, detect in DETECTORS.items()}
+    return Findings(**{name: detect(context) for name, detect in DETECTORS.items()})

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from harness.counts.acceptance import PromptCounts, acceptance_of, columns, counts_of, figures
 from harness.counts.statistics import (
     Interval,
+    PairedInterval,
     paired_drop,
     prompts_needed,
     prompts_to_clear,
@@ -19,7 +19,70 @@ from harness.detectors.base import Context, Finding, State
 from harness.golden.store import Golden
 from harness.pair.pair import Pair
 
-__all__ = ["Judgement", "detect", "effective_floor", "judge_counts", "judge_drop", "judge_floor"]
+__all__ = [
+    "AcceptanceFigures",
+    "Judgement",
+    "SumsFigures",
+    "detect",
+    "effective_floor",
+    "judge_counts",
+    "judge_drop",
+    "judge_floor",
+]
+
+
+@dataclass(frozen=True)
+class AcceptanceFigures:
+    """The acceptance rate next to the golden's and to the floor.
+
+    Attributes:
+        estimated_rate: The acceptance rate over all recorded prompts, 0 to 1, estimated from those that were run. If
+            all were run it is the measured rate.
+        drop: How far the rate has dropped on the prompts that were run, paired by prompt; positive for a loss.
+        drops: The same by figure: `rate`, `length` in tokens a round, position rates `u0`, `c0` … and step accuracy
+            `t0` …; `None` if a side did not measure it. Only that of the rate decides.
+        margin: The drop of the rate that does not matter.
+        floor: The rate that must not be fallen below.
+        drop_verdict: The drop against the margin.
+        floor_verdict: The estimated rate against the floor.
+        changed_prompts: Number of prompts whose counts of accepted or proposed tokens differ from the golden's.
+        prompts: Number of prompts measured.
+        prompts_needed: About how many prompts would decide an undecided question; `None` if nothing is undecided, or if
+            no number would decide it.
+    """
+
+    estimated_rate: Interval
+    drop: PairedInterval
+    drops: Mapping[str, PairedInterval | None]
+    margin: float
+    floor: float
+    drop_verdict: State
+    floor_verdict: State
+    changed_prompts: int
+    prompts: int
+    prompts_needed: int | None
+
+
+@dataclass(frozen=True)
+class SumsFigures:
+    """The acceptance rate of an engine that knows only sums over all prompts, next to the floor.
+
+    Attributes:
+        estimated_rate: The measured acceptance rate, 0 to 1, with bounds from how far the golden's prompts differ.
+        golden_rate: The recorded rate of the same prompts.
+        floor: The rate that must not be fallen below.
+        floor_verdict: The rate against the floor.
+        prompts: Number of prompts measured.
+        prompts_needed: About how many prompts would decide an undecided floor; `None` if it is decided, or if no number
+            would decide it.
+    """
+
+    estimated_rate: Interval
+    golden_rate: float
+    floor: float
+    floor_verdict: State
+    prompts: int
+    prompts_needed: int | None
 
 
 @dataclass(frozen=True)
@@ -35,7 +98,7 @@ class Judgement:
     """
 
     rate: Interval
-    drop: Interval
+    drop: PairedInterval
     drop_state: State
     floor_state: State
     needed: int | None
@@ -94,7 +157,7 @@ def judge_counts(
 _RATE = figures(1)["rate"]
 
 
-def detect(context: Context) -> Finding:
+def detect(context: Context) -> Finding[AcceptanceFigures | SumsFigures]:
     """Judge the drop of the acceptance rate against the margin, and the rate against the floor.
 
     Of an engine that knows sums only the floor alone is judged.
@@ -120,25 +183,28 @@ def detect(context: Context) -> Finding:
     if judgement is None:
         return Finding(State.NOT_MEASURED, "no verify round was measured")
     drop = judgement.drop
-    detail = {
-        "rate": judgement.rate.to_dict(),
-        "drop": drop.to_dict(),
-        "drops": _drops(golden, now, context.run.num_steps, context.alpha),
-        "margin": gate.margin,
-        "floor": floor,
-        "drop_verdict": str(judgement.drop_state),
-        "floor_verdict": str(judgement.floor_state),
-        "changed_prompts": drop.changed,
-        "prompts": drop.prompts,
-        "prompts_needed": judgement.needed,
-    }
+    detail = AcceptanceFigures(
+        estimated_rate=judgement.rate,
+        drop=drop,
+        drops={
+            name: paired_drop(columns(golden, figure), columns(now, figure), context.alpha)
+            for name, figure in figures(context.run.num_steps).items()
+        },
+        margin=gate.margin,
+        floor=floor,
+        drop_verdict=judgement.drop_state,
+        floor_verdict=judgement.floor_state,
+        changed_prompts=drop.changed_prompts,
+        prompts=drop.prompts,
+        prompts_needed=judgement.needed,
+    )
     stale = drop.high < 0 and drop.estimate < -gate.margin
     notes = (f"acceptance has risen by {-drop.estimate:.4f}: the golden is stale, re-record it",) if stale else ()
     whole = len(document.prompts) if len(now) < len(document.prompts) else None
     return Finding(judgement.state, _message(judgement, floor, whole), detail, notes)
 
 
-def _detect_sums(context: Context) -> Finding:
+def _detect_sums(context: Context) -> Finding[AcceptanceFigures | SumsFigures]:
     """Judge sums over all prompts against the floor, with the spread of prompts that the golden has."""
     acceptance, floor = acceptance_of(context.run), effective_floor(context.pair, context.golden)
     recorded = rate_interval(*columns([prompt.counts() for _, prompt, _ in context.pairs()], _RATE), context.alpha)
@@ -149,14 +215,14 @@ def _detect_sums(context: Context) -> Finding:
     rate = replace(recorded, estimate=acceptance.rate, low=low, high=high)
     state = judge_floor(rate, floor)
     needed = prompts_to_clear(rate, floor) if state is State.INCONCLUSIVE else None
-    figures = {
-        "rate": rate.to_dict(),
-        "golden_rate": recorded.estimate,
-        "floor": floor,
-        "floor_verdict": str(state),
-        "prompts": rate.prompts,
-        "prompts_needed": needed,
-    }
+    figures = SumsFigures(
+        estimated_rate=rate,
+        golden_rate=recorded.estimate,
+        floor=floor,
+        floor_verdict=state,
+        prompts=rate.prompts,
+        prompts_needed=needed,
+    )
     text = (
         f"rate {rate.estimate:.4f}, golden {recorded.estimate:.4f}; sums over all prompts: the floor {floor:.2f} alone "
         f"is judged, by [{rate.low:.4f}, {rate.high:.4f}] with the golden's spread of prompts"
@@ -164,16 +230,6 @@ def _detect_sums(context: Context) -> Finding:
     if state is State.INCONCLUSIVE:
         text += f"; about {needed} prompts would decide" if needed else "; no number of prompts would decide"
     return Finding(state, text, figures)
-
-
-def _drops(
-    golden: Sequence[PromptCounts], now: Sequence[PromptCounts], k: int, alpha: float
-) -> dict[str, dict[str, Any] | None]:
-    """Return the drop of every figure with its bounds; only that of the rate decides."""
-    drops = {
-        name: paired_drop(columns(golden, figure), columns(now, figure), alpha) for name, figure in figures(k).items()
-    }
-    return {name: None if drop is None else drop.to_dict() for name, drop in drops.items()}
 
 
 def effective_floor(pair: Pair, golden: Golden) -> float:

@@ -5,11 +5,10 @@ Each stage is only named when all before it agree, so that what is named is wher
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from harness.detectors.base import Context, Finding, State
+from harness.detectors import Findings
+from harness.detectors.base import Context, State
 from harness.detectors.stages import describe
 
 __all__ = ["Attribution", "attribute"]
@@ -29,34 +28,30 @@ class Attribution:
     stage: str
     message: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        return {"stage": self.stage, "message": self.message}
 
-
-def attribute(context: Context, findings: Mapping[str, Finding]) -> Attribution | None:
+def attribute(context: Context, findings: Findings) -> Attribution | None:
     """Return the first stage that differs; `None` where nothing does or the engine cannot know."""
     broken = _verification(context, findings)
     if broken is not None:
         return broken
-    stages = findings["stages"]
-    first = stages.figures.get("first")
+    stages = findings.stages
+    first = None if stages.figures is None else stages.figures.first
     if first is not None:
-        kind = str(first).partition(" ")[0]
-        stage = {"slot": "concat"}.get(kind, "embedding" if first == "boundary 0" else str(first))
-        return Attribution(stage, describe(context, str(first)))
-    if findings["target"].state in _FOUND:
+        kind = first.partition(" ")[0]
+        stage = {"slot": "concat"}.get(kind, "embedding" if first == "boundary 0" else first)
+        return Attribution(stage, describe(context, first))
+    if findings.target.state in _FOUND:
         return Attribution("target", "the target's own choice of tokens, though its sampled states agree")
-    if stages.state is State.PASS and findings["proposals"].state in _FOUND:
+    if stages.state is State.PASS and findings.proposals.state in _FOUND:
         return Attribution(
             "vocabulary map", "the draft's logits agree and its proposals do not: d2t maps them otherwise"
         )
     return None
 
 
-def _verification(context: Context, findings: Mapping[str, Finding]) -> Attribution | None:
+def _verification(context: Context, findings: Findings) -> Attribution | None:
     """Name verification where tokens were put out that the target does not choose, or rounds counted another prefix."""
-    if findings["lossless"].state is State.REGRESSION:
+    if findings.lossless.state is State.REGRESSION:
         return Attribution("verification", "tokens are put out that the target does not choose")
     for record in context.run.records:
         if record.chains is None or record.rounds is None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from harness.counts.run import PromptRecord, Run
 from harness.golden.golden_class import GoldenClass
@@ -32,27 +32,36 @@ class State(enum.StrEnum):
     NOT_APPLICABLE = "not_applicable"
 
 
+# A detector's own figures: a frozen dataclass next to it.
+FiguresT_co = TypeVar("FiguresT_co", covariant=True)
+
+
 @dataclass(frozen=True)
-class Finding:
+class Finding(Generic[FiguresT_co]):
     """A detector's answer.
 
     Attributes:
         state: What it found.
         message: One sentence for a person.
-        figures: The numbers behind it, ready for JSON.
+        figures: The numbers behind it; `None` if it had nothing to measure.
         notes: What is worth telling and decides nothing.
     """
 
     state: State
     message: str
-    figures: Mapping[str, Any] = field(default_factory=dict)
+    figures: FiguresT_co | None = None
     notes: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        return {"verdict": str(self.state), "message": self.message, **self.figures} | (
-            {"notes": list(self.notes)} if self.notes else {}
-        )
+    @property
+    def measured(self) -> FiguresT_co:
+        """The figures, of a detector that is known to have measured.
+
+        Raises:
+            ValueError: It had nothing to measure.
+        """
+        if self.figures is None:
+            raise ValueError(self.message)
+        return self.figures
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -16,21 +18,42 @@ from harness.models.draft_weights import vocabulary_map
 from harness.pair.draft_flags import said
 from harness.pair.pair import Pair, Wiring
 
-__all__ = ["broken_contract", "detect", "not_run", "unservable"]
+__all__ = ["ContractFigures", "broken_contract", "detect", "not_run", "unservable"]
 
 
-def detect(context: Context) -> Finding:
+@dataclass(frozen=True)
+class ContractFigures:
+    """The wiring that a pair's files ask for.
+
+    Attributes:
+        boundaries: The boundaries that are captured, in the order of concatenation.
+        trained_as: The convention in which the checkpoint's layer ids were written.
+        served_by: The engine and version that read them; `None` if they are served as trained.
+        flags: The draft's flags by name, as they are acted on.
+        flags_absent: Flags that the config does not have, each of which takes its default.
+        problems: What would run and be wrong.
+    """
+
+    boundaries: tuple[int, ...]
+    trained_as: str
+    served_by: str | None
+    flags: Mapping[str, bool]
+    flags_absent: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+def detect(context: Context) -> Finding[ContractFigures]:
     """Say what would run and be wrong; tell what differs from the golden, which decides nothing."""
     problems = [*unservable(context.pair), *broken_contract(context.pair)]
     wiring = context.pair.wiring
-    figures = {
-        "boundaries": list(wiring.served.boundaries),
-        "trained_as": wiring.trained.convention,
-        "served_by": context.pair.settings.served_by,
-        "flags": dict(wiring.served_flags.values),
-        "flags_absent": list(wiring.served_flags.absent),
-        "problems": problems,
-    }
+    figures = ContractFigures(
+        boundaries=wiring.served.boundaries,
+        trained_as=wiring.trained.convention,
+        served_by=context.pair.settings.served_by,
+        flags=dict(wiring.served_flags.values),
+        flags_absent=tuple(wiring.served_flags.absent),
+        problems=tuple(problems),
+    )
     notes = (*_differences(context), *wiring.served_flags.remarks.values())
     if problems:
         return Finding(State.REGRESSION, problems[0], figures, notes)

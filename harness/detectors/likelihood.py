@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from harness.counts.statistics import paired_mean
+from harness.counts.statistics import PairedInterval, paired_mean
 from harness.detectors.base import Context, Finding, State
 
-__all__ = ["detect"]
+__all__ = ["LikelihoodFigures", "detect"]
 
 
-def detect(context: Context) -> Finding:
+@dataclass(frozen=True)
+class LikelihoodFigures:
+    """The draft's log-probability of the reference continuations, next to the golden's.
+
+    Attributes:
+        loss: The mean loss of log-probability, in nats a token, paired by prompt; positive if they became less likely.
+        step_losses: The same for each draft step alone; `None` for a step without a position.
+        evaluated: Positions and steps compared: those of the golden's fixed set.
+        prompts: Number of prompts measured.
+        noise_floor: The mean loss that rounding alone makes in the run's dtype, in nats a token; `None` if not known.
+    """
+
+    loss: PairedInterval
+    step_losses: tuple[PairedInterval | None, ...]
+    evaluated: int
+    prompts: int
+    noise_floor: float | None
+
+
+def detect(context: Context) -> Finding[LikelihoodFigures]:
     """Compare the teacher-forced log-probability of the golden tokens, all steps together, and step by step."""
     rows = [
         (record.logprobs, tensors.logprobs)
@@ -25,13 +44,13 @@ def detect(context: Context) -> Finding:
     if overall is None:
         return Finding(State.NOT_MEASURED, "no position of the golden's set was measured")
     noise = context.noise
-    figures = {
-        "loss": overall.to_dict(),
-        "steps": _step_losses(rows, context.alpha),
-        "positions": int(sum(np.isfinite(golden).sum() for _, golden in rows)),
-        "prompts": overall.prompts,
-        "noise_floor": None if noise is None else noise.likelihood,
-    }
+    figures = LikelihoodFigures(
+        loss=overall,
+        step_losses=_step_losses(rows, context.alpha),
+        evaluated=int(sum(np.isfinite(golden).sum() for _, golden in rows)),
+        prompts=overall.prompts,
+        noise_floor=None if noise is None else noise.likelihood,
+    )
     # Told as a change, so that a loss is negative; adding 0.0 turns minus zero into zero.
     change, low, high = 0.0 - overall.estimate, 0.0 - overall.high, 0.0 - overall.low
     text = f"{change:+.4f} nats a token [{low:+.4f}, {high:+.4f}]"
@@ -60,7 +79,6 @@ def _losses(rows: list[tuple[np.ndarray, np.ndarray]], step: int | slice) -> tup
     return losses, counts
 
 
-def _step_losses(rows: list[tuple[np.ndarray, np.ndarray]], alpha: float) -> list[dict[str, Any] | None]:
+def _step_losses(rows: list[tuple[np.ndarray, np.ndarray]], alpha: float) -> tuple[PairedInterval | None, ...]:
     """Return each step's mean loss with its bounds; only that of all steps together decides."""
-    means = [paired_mean(*_losses(rows, step), alpha) for step in range(rows[0][1].shape[1])]
-    return [None if mean is None else mean.to_dict() for mean in means]
+    return tuple(paired_mean(*_losses(rows, step), alpha) for step in range(rows[0][1].shape[1]))

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from harness.detectors.base import Context, Finding, State
 from harness.detectors.target import NEAR_TIE
 
-__all__ = ["detect"]
+__all__ = ["LosslessFigures", "detect"]
 
 
-def detect(context: Context) -> Finding:
+@dataclass(frozen=True)
+class LosslessFigures:
+    """What a decoding engine output, judged by the target alone.
+
+    Attributes:
+        tokens: Output tokens judged.
+        wrong: Tokens that the target does not choose, by more than a near-tie.
+        near_ties: Tokens that it does not choose within the tolerance.
+        broken_prompts: Prompts with at least one wrong token.
+        not_deterministic: Those of them on which the target, run twice without speculation, does not agree with itself.
+        tolerance: The greatest distance below the target's own choice, in logits, that counts as a near-tie.
+    """
+
+    tokens: int
+    wrong: int
+    near_ties: int
+    broken_prompts: int
+    not_deterministic: tuple[str, ...]
+    tolerance: float
+
+
+def detect(context: Context) -> Finding[LosslessFigures]:
     """Look at every token that a decoding engine put out: the target must choose it, but for near-ties.
 
     A target that decodes the same prompt differently when it is asked twice without speculation is no witness: there
@@ -23,15 +46,15 @@ def detect(context: Context) -> Finding:
         return Finding(State.NOT_MEASURED, "nothing was put out")
     wrong = [(record, check, ~check.agrees & ~(check.gaps <= tolerance)) for record, check in known]
     broken = [(record, check, where) for record, check, where in wrong if where.any()]
-    wavering = [record.id for record, _, _ in broken if record.deterministic is False]
-    figures = {
-        "tokens": total,
-        "wrong": int(sum(where.sum() for _, _, where in broken)),
-        "near_ties": int(sum((~check.agrees & ~where).sum() for _, check, where in wrong)),
-        "prompts": len(broken),
-        "not_deterministic": wavering,
-        "tolerance": tolerance,
-    }
+    wavering = tuple(record.id for record, _, _ in broken if record.deterministic is False)
+    figures = LosslessFigures(
+        tokens=total,
+        wrong=int(sum(where.sum() for _, _, where in broken)),
+        near_ties=int(sum((~check.agrees & ~where).sum() for _, check, where in wrong)),
+        broken_prompts=len(broken),
+        not_deterministic=wavering,
+        tolerance=tolerance,
+    )
     if not broken:
         return Finding(State.PASS, f"the target chooses all {total} tokens that were put out", figures)
     if len(wavering) == len(broken):
@@ -40,7 +63,7 @@ def detect(context: Context) -> Finding:
     record, check, where = next(row for row in broken if row[0].id not in wavering)
     position = int(where.argmax())
     text = (
-        f"{figures['wrong']} of {total} tokens are not the target's choice, in {len(broken)} prompts; first in "
+        f"{figures.wrong} of {total} tokens are not the target's choice, in {len(broken)} prompts; first in "
         f"{record.id!r}: token {record.continuation[position]} at position {position}, {check.gaps[position]:.2f} "
         "below the highest logit"
     )

@@ -8,17 +8,45 @@ handful of prompts as well as for many.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
 
 from harness.counts.run import PromptRecord, changed_windows
-from harness.counts.statistics import rate_interval
+from harness.counts.statistics import Interval, rate_interval
 from harness.detectors.base import Context, Finding, State
 from harness.golden.schema import Noise
 from harness.golden.tensors import GoldenTensors
 
-__all__ = ["detect", "explained_by_rounding", "noise_share"]
+__all__ = ["ProposalsFigures", "detect", "explained_by_rounding", "noise_share"]
+
+
+@dataclass(frozen=True)
+class ProposalsFigures:
+    """The draft's proposals next to the golden's, position by position.
+
+    Attributes:
+        changed: Positions at which another chain is proposed.
+        evaluated: Positions at which the proposed chain was compared.
+        changed_share: `changed` of `evaluated`, 0 to 1, with bounds; prompts are the clusters.
+        changed_prompts: Number of prompts with at least one changed position.
+        prompts: Number of prompts measured.
+        changed_windows: Windows of k neighbouring positions with at least one changed position.
+        windows: Windows compared.
+        noise_floor: The share of windows that rounding alone may change in the run's dtype, 0 to 1; `None` if it is not
+            known.
+    """
+
+    changed: int
+    evaluated: int
+    changed_share: Interval
+    changed_prompts: int
+    prompts: int
+    changed_windows: int
+    windows: int
+    noise_floor: float | None
 
 
 def noise_share(noise: Noise, alpha: float) -> float:
@@ -63,7 +91,7 @@ def _changed(record: PromptRecord, tensors: GoldenTensors) -> NDArray[np.bool_] 
     )
 
 
-def detect(context: Context) -> Finding:
+def detect(context: Context) -> Finding[ProposalsFigures]:
     """Compare proposals position by position, against the noise floor measured when the golden was recorded."""
     found = (_changed(record, tensors) for record, _, tensors in context.pairs())
     rows = [row for row in found if row is not None]
@@ -78,19 +106,16 @@ def detect(context: Context) -> Finding:
     floor = None if noise is None else noise_share(noise, context.alpha)
     changed_count, window_count = sum(part for part, _ in windows), sum(whole for _, whole in windows)
     changed_prompts = sum(bool(row.any()) for row in rows)
-    figures = {
-        "changed": changed,
-        "positions": positions,
-        "share": share.estimate,
-        "share_low": share.low,
-        "share_high": share.high,
-        "standard_error": share.standard_error,
-        "changed_prompts": changed_prompts,
-        "prompts": len(rows),
-        "changed_windows": changed_count,
-        "windows": window_count,
-        "noise_floor": floor,
-    }
+    figures = ProposalsFigures(
+        changed=changed,
+        evaluated=positions,
+        changed_share=share,
+        changed_prompts=changed_prompts,
+        prompts=len(rows),
+        changed_windows=changed_count,
+        windows=window_count,
+        noise_floor=floor,
+    )
     if changed == 0:
         return Finding(State.PASS, f"the same chain at all {positions} positions", figures)
     text = (

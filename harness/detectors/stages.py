@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from harness.counts.rounds import Limits
 from harness.counts.stages import POSITIONS, sample_positions, stage_names
+from harness.counts.statistics import Unbounded
 from harness.detectors.base import Context, Finding, State
 
-__all__ = ["StageDifference", "compare_stages", "detect"]
+__all__ = ["StageDifference", "StagesFigures", "compare_stages", "detect"]
 
 # Greatest relative difference of a sketch that rounding makes, by the coarser dtype of golden and run.
 # float32 kernels differ by 1e-6 to 1e-4 after all layers; a model in bfloat16 by some per cent.
@@ -22,31 +23,42 @@ _LEAST_SHARE = 0.02
 
 @dataclass(frozen=True)
 class StageDifference:
-    """One stage beside the golden's.
+    """One stage next to the golden's.
 
     Attributes:
-        name: The stage.
-        share: Of the sampled positions whose sketch differs beyond the tolerance.
-        typical: Median relative difference.
+        name: The stage, such as `boundary 3`, `slot 0`, `fc` or `step 1`.
+        share: The share of sampled positions whose sketch differs by more than the tolerance, 0 to 1.
+        typical: The median relative difference of its sketches.
     """
 
     name: str
     share: float
-    typical: float
+    typical: Unbounded
 
 
-def detect(context: Context) -> Finding:
+@dataclass(frozen=True)
+class StagesFigures:
+    """Every stage between the target's embedding and the draft's logits, compared with the golden.
+
+    Attributes:
+        first: The first stage that differs; `None` if all agree.
+        tolerance: The relative difference of a sketch that counts as rounding.
+        stages: Every stage, in the order in which states pass them.
+    """
+
+    first: str | None
+    tolerance: float
+    stages: tuple[StageDifference, ...]
+
+
+def detect(context: Context) -> Finding[StagesFigures]:
     """Compare the sketches of every stage with the golden's, in order."""
     found = compare_stages(context)
     if found is None:
         return Finding(State.NOT_APPLICABLE, "this engine or golden has no sketches of the stages")
     tolerance = _tolerance(context)
     first = next((stage for stage in found if stage.share > _LEAST_SHARE), None)
-    figures = {
-        "first": None if first is None else first.name,
-        "tolerance": tolerance,
-        "stages": {stage.name: {"share": stage.share, "typical": stage.typical} for stage in found},
-    }
+    figures = StagesFigures(None if first is None else first.name, tolerance, tuple(found))
     if first is None:
         worst = max(found, key=lambda stage: stage.typical)
         return Finding(State.PASS, f"all {len(found)} agree, to {max(worst.typical, 0.0):.1e}", figures)

@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from harness.counts.statistics import Unbounded
 from harness.detectors.base import Context, Finding, State
 
-__all__ = ["NEAR_TIE", "detect"]
+__all__ = ["NEAR_TIE", "TargetFigures", "detect"]
 
 # Greatest gap between the two highest logits, relative to the spread of logits near 10, that rounding can turn over,
 # by dtype. A gap above it cannot come from another kernel of the same precision.
 NEAR_TIE = {"float64": 1e-9, "float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
 
 
-def detect(context: Context) -> Finding:
+@dataclass(frozen=True)
+class TargetFigures:
+    """The target's own choices along the reference continuations.
+
+    Attributes:
+        evaluated: Positions at which the target's argmax was compared.
+        drifted: Positions at which it chooses another token, by more than a near-tie.
+        near_ties: Positions at which it chooses another token within the tolerance.
+        drifted_prompts: Prompts with at least one position that drifted.
+        greatest_gap: The greatest distance, in logits, of a reference token below the target's own choice.
+        tolerance: The greatest such distance, in logits, that counts as a near-tie in the run's dtype.
+        decides: Whether drift decides: only on the golden's own class.
+    """
+
+    evaluated: int
+    drifted: int
+    near_ties: int
+    drifted_prompts: int
+    greatest_gap: Unbounded
+    tolerance: float
+    decides: bool
+
+
+def detect(context: Context) -> Finding[TargetFigures]:
     """Compare the target's argmax along the golden text.
 
     On the golden's own class, a disagreement beyond a near-tie is a change that every later finding may follow from. On
@@ -31,15 +57,15 @@ def detect(context: Context) -> Finding:
     drifted = int((~agrees & ~(gaps <= tolerance)).sum())
     near_ties = int((~agrees).sum()) - drifted
     prompts = sum(bool((~check.agrees & ~(check.gaps <= tolerance)).any()) for check in known)
-    figures = {
-        "positions": len(agrees),
-        "drifted": drifted,
-        "near_ties": near_ties,
-        "prompts": prompts,
-        "greatest_gap": float(gaps.max()),
-        "tolerance": tolerance,
-        "decides": context.same_class,
-    }
+    figures = TargetFigures(
+        evaluated=len(agrees),
+        drifted=drifted,
+        near_ties=near_ties,
+        drifted_prompts=prompts,
+        greatest_gap=float(gaps.max()),
+        tolerance=tolerance,
+        decides=context.same_class,
+    )
     if drifted == 0:
         text = f"chooses the golden text at all {len(agrees)} positions"
         return Finding(State.PASS, text + (f" but {near_ties} near-ties" if near_ties else ""), figures)

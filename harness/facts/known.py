@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from packaging.version import Version
 
@@ -62,16 +61,6 @@ class KnownFault:
     def releases(self) -> str:
         """The releases that show it, such as `SGLang 0.5.17 to 0.5.23`."""
         return f"SGLang {self.first} to {self.last}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fault as `--json` prints it."""
-        return {
-            "first": self.first,
-            "last": self.last,
-            "effect": self.effect.text,
-            "thread": self.thread,
-            "evidence": self.evidence,
-        }
 
     @property
     def reference(self) -> str:

@@ -57,23 +57,6 @@ class Difference:
         """Whether nothing that was measured, and nothing it was measured with, differs."""
         return not (self.prompts or self.removed or self.added or self.settings)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        return {
-            "same": self.same,
-            "before": _rate(self.before),
-            "after": _rate(self.after),
-            "settings": {name: list(values) for name, values in self.settings.items()},
-            "removed": list(self.removed),
-            "added": list(self.added),
-            "prompts": [vars(prompt) for prompt in self.prompts],
-        }
-
-
-def _rate(golden: Golden) -> dict[str, Any]:
-    recorded = golden.document.acceptance
-    return {"golden": str(golden.file), "rate": recorded.rate, "standard_error": recorded.errors["rate"]}
-
 
 def difference(before: Golden, after: Golden) -> Difference:
     """Compare two goldens, prompt by prompt."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from harness.errors import InputError
 from harness.files import is_file, is_folder
@@ -35,10 +35,6 @@ class Orphan:
     path: Path
     problem: str
 
-    def to_dict(self) -> dict[str, str]:
-        """Return the object printed by `--json`."""
-        return {"kind": self.kind, "path": str(self.path), "problem": self.problem}
-
 
 @dataclass(frozen=True)
 class OrphanReport:
@@ -55,15 +51,6 @@ class OrphanReport:
     root: Path
     pairs: tuple[str, ...]
     orphans: tuple[Orphan, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object printed by `--json`."""
-        return {
-            "golden": str(self.home),
-            "root": str(self.root),
-            "pairs": list(self.pairs),
-            "orphans": [orphan.to_dict() for orphan in self.orphans],
-        }
 
 
 def find_home(folder: str | None) -> Path:

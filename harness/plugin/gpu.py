@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from harness.errors import one_line
+from harness.report.session_body import SessionBody, UncheckedBody
 
 __all__ = ["Unchecked", "cuda_problem", "pair_files_to_serve"]
 
@@ -77,7 +78,7 @@ class Unchecked:
         body: What `--acceptance-json` will write.
     """
 
-    def __init__(self, config: pytest.Config, body: dict[str, Any]) -> None:
+    def __init__(self, config: pytest.Config, body: SessionBody[Any]) -> None:
         self.config = config
         self._body = body
         self._required = bool(config.getoption(_REQUIRE))
@@ -120,9 +121,9 @@ class Unchecked:
 
     def pytest_sessionfinish(self) -> None:
         """Hand over what `--acceptance-json` writes."""
-        self._body["not_checked"] = [
-            {"marker": marker, "tests": count, "reason": reason} for (marker, reason), count in self._counts.items()
-        ] + [{"marker": "gpu", "tests": count, "reason": reason} for reason, count in self._failed.items()]
+        skipped = [UncheckedBody(marker, count, reason) for (marker, reason), count in self._counts.items()]
+        failed = [UncheckedBody("gpu", count, reason) for reason, count in self._failed.items()]
+        self._body.not_checked = skipped + failed
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say what was not checked, and why."""

@@ -9,6 +9,7 @@ import pytest
 
 from harness.files import shown
 from harness.plugin.session import pair_files
+from harness.report.session_body import SessionBody
 
 __all__ = ["Orphans", "whole_folders"]
 
@@ -24,7 +25,7 @@ class Orphans:
         body: What `--acceptance-json` will write.
     """
 
-    def __init__(self, config: pytest.Config, body: dict[str, Any]) -> None:
+    def __init__(self, config: pytest.Config, body: SessionBody[Any]) -> None:
         self.config = config
         self._body = body
         self._files: list[Path] = []
@@ -46,7 +47,7 @@ class Orphans:
             self.config.workeroutput[_OUTPUT] = [str(file) for file in files]
         elif files and whole_folders(self.config):
             self._found = _unused(files)
-            self._body["unused_goldens"] = [str(folder) for folder in self._found]
+            self._body.unused_goldens = [str(folder) for folder in self._found]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Name the unused goldens, and the command that says more."""

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from harness.report.session_body import SessionBody
+
 if TYPE_CHECKING:
     from harness.commands.check import CheckResult
     from harness.pair.pair import Pair
@@ -121,10 +123,10 @@ class Results:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self.rows: dict[str, dict[str, Any]] = {}
         self.failed: set[str] = set()
         self.unwritten: str | None = None
-        self.body: dict[str, Any] = {"schema_version": 1, "pairs": self.rows}
+        self.body: SessionBody[dict[str, Any]] = SessionBody()
+        self.rows = self.body.pairs
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
@@ -132,7 +134,10 @@ class Results:
         outcome = yield
         cached = self.config.stash.get(_CACHE, {}).get(item.path.resolve())
         if cached is not None and not isinstance(cached, BaseException):
-            outcome.get_result().acceptance = {str(item.path): cached.to_dict()}  # type: ignore[attr-defined]
+            from harness.report.body import plain
+            from harness.report.run_bodies import check_body
+
+            outcome.get_result().acceptance = {str(item.path): plain(check_body(cached))}  # type: ignore[attr-defined]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take results from reports, whichever process made them."""
@@ -152,9 +157,10 @@ class Results:
         if target and not hasattr(self.config, "workerinput"):
             from harness.errors import InputError
             from harness.files import json_text, write_atomically
+            from harness.report.body import plain
 
             try:
-                write_atomically(Path(target), f"{json_text(self.body)}\n".encode())
+                write_atomically(Path(target), f"{json_text(plain(self.body))}\n".encode())
             except InputError as error:
                 # The disk filled up, say, while the pairs were measured: what was measured must still be shown.
                 self.unwritten = str(error)

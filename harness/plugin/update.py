@@ -12,6 +12,8 @@ import pytest
 
 from harness.files import shown
 from harness.plugin.session import checked, forget, pair_files, prepared
+from harness.report.body import acceptance_body
+from harness.report.session_body import SessionBody, UpdateBody
 
 if TYPE_CHECKING:
     from harness.commands.check import CheckResult
@@ -46,14 +48,17 @@ class Update:
     changed: int | None = None
     error: Exception | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def body(self) -> UpdateBody:
         """Return the object written by `--acceptance-json`."""
-        return vars(self) | {
-            "golden": None if self.golden is None else str(self.golden),
-            "before": None if self.before is None else self.before.to_dict(),
-            "after": None if self.after is None else self.after.to_dict(),
-            "error": None if self.error is None else str(self.error),
-        }
+        return UpdateBody(
+            pair=self.pair,
+            done=self.done,
+            golden=None if self.golden is None else str(self.golden),
+            before=None if self.before is None else acceptance_body(self.before),
+            after=None if self.after is None else acceptance_body(self.after),
+            changed_prompts=self.changed,
+            error=None if self.error is None else str(self.error),
+        )
 
 
 def require_update_allowed(config: pytest.Config) -> None:
@@ -90,7 +95,7 @@ class Updates:
 
     name = _NAME
 
-    def __init__(self, config: pytest.Config, body: dict[str, Any]) -> None:
+    def __init__(self, config: pytest.Config, body: SessionBody[Any]) -> None:
         self.config = config
         self._body = body
         self._done: dict[Path, Update] = {}
@@ -169,7 +174,7 @@ class Updates:
 
     def pytest_sessionfinish(self) -> None:
         """Hand over what `--acceptance-json` writes."""
-        self._body["updates"] = {str(file): done.to_dict() for file, done in self._done.items()}
+        self._body.updates = {str(file): done.body() for file, done in self._done.items()}
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print what was done about each golden."""

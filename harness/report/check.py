@@ -60,13 +60,13 @@ def notes(result: CheckResult) -> list[str]:
 def summary(result: CheckResult) -> str:
     """Return pair, rate, golden and floor on one line."""
     acceptance, recorded = result.measurement.acceptance, result.golden.document.acceptance
-    drop = result.drop
+    figures, drop = result.findings.acceptance.figures, result.drop
     text = (
         f"{result.pair.name}, {result.measurement.run.engine}: acceptance rate {rate_text(acceptance)} "
-        f"(golden {rate_text(recorded)}, floor {percent(result.findings['acceptance'].figures.get('floor'))})"
+        f"(golden {rate_text(recorded)}, floor {percent(None if figures is None else figures.floor)})"
     )
     if drop is not None:
-        text += f", drop {drop['estimate']:.3f} [{drop['low']:.3f}, {drop['high']:.3f}]"
+        text += f", drop {drop.estimate:.3f} [{drop.low:.3f}, {drop.high:.3f}]"
     return f"{text}, {acceptance.prompts} prompts"
 
 
@@ -85,12 +85,12 @@ def failure(result: CheckResult) -> str:
 def next_step(result: CheckResult) -> str:
     """Return what to do about a result that is no pass."""
     pair = result.pair
-    if result.findings["contract"].state is State.REGRESSION:
+    if result.findings.contract.state is State.REGRESSION:
         fault = pair.wiring.served.fault
         if fault is not None:
             return f"serve the pair with a release of SGLang other than {fault.first} to {fault.last}"
         return f"correct {pair.draft.config_file} or the pair file's trained_as / served_by"
-    if result.findings["target"].state is State.CHANGED:
+    if result.findings.target.state is State.CHANGED:
         return "the target itself chooses other tokens: check its weights, dtype and kernels before the draft"
     if list(pair.boundaries) != result.golden.document.wiring.boundaries:
         ids = result.golden.document.wiring.ids
@@ -98,7 +98,8 @@ def next_step(result: CheckResult) -> str:
             f"restore {pair.draft.ids_key} = {ids} in {pair.draft.config_file}, or re-record if the draft was retrained"
         )
     if result.verdict is State.INCONCLUSIVE:
-        needed = result.findings["acceptance"].figures.get("prompts_needed")
+        figures = result.findings.acceptance.figures
+        needed = None if figures is None else figures.prompts_needed
         return f"measure about {needed} prompts" if needed else "measure more prompts, or longer continuations"
     if result.verdict is State.NOT_MEASURED:
         return "raise decode.max_new_tokens, or choose prompts that are continued"

@@ -56,8 +56,8 @@ def conformance_report(matrices: Sequence[Matrix]) -> Group:
 
 
 def _summary(matrix: Matrix) -> str:
-    body = matrix.to_dict()
-    counts = ", ".join(f"{count} {name}" for name, count in [*body["verdicts"].items(), *body["obtained"].items()])
+    tallies = [*matrix.verdict_counts.items(), *matrix.obtained_counts.items()]
+    counts = ", ".join(f"{count} {name}" for name, count in tallies)
     newer = "" if matrix.version == matrix.judged_as else f", held against the facts of {matrix.judged_as}"
     return f"sglang {matrix.version} ({matrix.origin}){newer}: {len(matrix.classes)} classes: {counts}"
 

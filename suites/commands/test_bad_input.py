@@ -24,6 +24,7 @@ from harness.cli.app import main
 from harness.cli.output import print_report
 from harness.errors import InputError
 from harness.files import replacing, write_atomically
+from harness.report.body import error_details, plain
 from suites.support.command import Answer, Command
 from suites.support.damage import DAMAGES, GOLDEN, Damage, edit_json, edit_tensors, replace_text, snapshot
 
@@ -85,7 +86,7 @@ def test_bad_input_is_told_in_one_paragraph(damage: Damage, recorded: Path, resu
     assert "expected " in text or "Next: " in text
     assert len(text) < 1500
     assert as_json.err == plain.err
-    assert set(as_json.json) == {"error"}
+    assert set(as_json.json) == {"schema_version", "error"}
     error = as_json.json["error"]
     assert (error["message"], error["exit_code"]) == (text, 2)
     assert error["type"] in ("InputError", "UsageError")
@@ -102,7 +103,8 @@ def test_an_error_is_one_printable_line_whatever_it_is_told() -> None:
     for error in errors:
         assert str(error).isprintable()
         assert len(str(error)) < 2000
-        assert json.loads(json.dumps(error.to_dict()))["message"] == str(error)
+        details = plain(error_details(error, str(error), error.exit_code))
+        assert json.loads(json.dumps(details))["message"] == str(error)
 
 
 def test_the_table_covers_each_name_once() -> None:
@@ -207,7 +209,8 @@ def test_a_fault_of_the_engine_is_exit_4_without_a_traceback(
     assert "--debug" in text
     as_json = harness("check", recorded, "--json")
     assert as_json.status == 4
-    assert as_json.json["error"] == {"message": text, "exit_code": 4, "type": "RuntimeError"}
+    error = {name: value for name, value in as_json.json["error"].items() if value is not None}
+    assert error == {"message": text, "exit_code": 4, "type": "RuntimeError"}
     debug = harness("check", recorded, "--debug")
     assert debug.err.startswith("Traceback (most recent call last)")
     assert snapshot(recorded.parent) == before

@@ -69,8 +69,8 @@ def test_a_pair_with_itself_and_its_other_engines(recorded: Path, harness: Comma
     outcome = harness("compare", recorded, recorded, "--engine-b", "reference:sequential", "--json")
     assert outcome.status == 0
     assert outcome.json["outcome"] == "same"
-    assert outcome.json["drop"]["rate"]["estimate"] == 0
-    assert outcome.json["drop"]["t0"] is None
+    assert outcome.json["drops"]["rate"]["estimate"] == 0
+    assert outcome.json["drops"]["t0"] is None
     assert "no difference" in harness("compare", recorded, recorded).out
 
 
@@ -81,11 +81,11 @@ def test_results_on_disk(recorded: Path, harness: Command, tmp_path: Path) -> No
     second = tmp_path / "second.json"
     second.write_text(harness("check", recorded, "--json").out)
     from_files = harness("compare", first, second, "--json").json
-    assert from_files["drop"] == harness("compare", first, recorded, "--json").json["drop"]
+    assert from_files["drops"] == harness("compare", first, recorded, "--json").json["drops"]
     assert from_files["prompts"] == 6
     broken = json.loads(first.read_text())
-    broken["prompts"][0]["histogram"] = ["many"]
+    broken["by_prompt"][0]["histogram"] = ["many"]
     first.write_text(json.dumps(broken))
     outcome = harness("compare", first, second)
     assert outcome.status == 2
-    assert "prompts.0.histogram" in outcome.err
+    assert "by_prompt.0.histogram" in outcome.err

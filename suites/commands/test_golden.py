@@ -45,7 +45,7 @@ def test_show_and_diff_read_the_class_asked_for_or_the_pairs_own(recorded: Path,
 
 def test_a_golden_does_not_differ_from_itself(recorded: Path, harness: Command) -> None:
     outcome = harness("golden", "diff", recorded, _file(recorded), "--json")
-    assert (outcome.status, outcome.json["same"], outcome.json["prompts"]) == (0, True, [])
+    assert (outcome.status, outcome.json["same"], outcome.json["by_prompt"]) == (0, True, [])
 
 
 def test_diff_names_what_changed_prompt_by_prompt(recorded: Path, harness: Command, tmp_path: Path) -> None:
@@ -57,8 +57,8 @@ def test_diff_names_what_changed_prompt_by_prompt(recorded: Path, harness: Comma
     body = outcome.json
     assert outcome.status == 1
     assert set(body["settings"]) == {"wiring"}
-    assert [prompt["id"] for prompt in body["prompts"]] == [f"p{index}" for index in range(6)]
-    assert all(not prompt["text"] and prompt["proposals"] > 0 for prompt in body["prompts"])
+    assert [prompt["id"] for prompt in body["by_prompt"]] == [f"p{index}" for index in range(6)]
+    assert all(not prompt["continuation_differs"] and prompt["changed"] > 0 for prompt in body["by_prompt"])
     text = harness("golden", "diff", tmp_path / "before" / _file(recorded).name, recorded).out
     assert "boundaries" in text
     assert "p3" in text

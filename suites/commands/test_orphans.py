@@ -94,11 +94,11 @@ def test_the_folder_is_the_nearest_upward_or_the_one_named(
     home: Path, harness: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(home.parent / "draft")
-    assert harness("golden", "orphans", "--json").json["golden"] == str(home)
+    assert harness("golden", "orphans", "--json").json["folder"] == str(home)
     monkeypatch.chdir(tmp_path)
-    assert harness("golden", "orphans", "pair", "--json").json["golden"] == str(home)
+    assert harness("golden", "orphans", "pair", "--json").json["folder"] == str(home)
     (home / "golden").mkdir()
-    assert harness("golden", "orphans", home, "--json").json["golden"] == str(home)
+    assert harness("golden", "orphans", home, "--json").json["folder"] == str(home)
     shutil.rmtree(home)
     outcome = harness("golden", "orphans", home)
     assert (outcome.status, "no such folder" in outcome.err) == (2, True)

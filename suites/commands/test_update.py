@@ -61,7 +61,7 @@ def test_a_golden_that_differs_is_recorded_with_the_reason(pairs: Path, pytester
     assert [entry.reason for entry in after.history] == [before.reason]
     body = json.loads(out.read_text())
     (done,) = body["updates"].values()
-    assert (done["done"], done["before"]["rate"], done["changed"]) == ("recorded", before.totals.rate, 6)
+    assert (done["done"], done["before"]["rate"], done["changed_prompts"]) == ("recorded", before.totals.rate, 6)
     assert body["pairs"] == {}
     pytester.runpytest_inprocess(*ARGUMENTS, pairs).assert_outcomes(passed=6, skipped=1)
 

@@ -74,7 +74,7 @@ def test_the_founding_incident(tmp_path: Path, name: str, other: str) -> None:
     assert result.verdict == "regression"
     assert result.exit_code == 1
     assert result.drop is not None
-    assert result.drop["low"] > 0.20
+    assert result.drop.low > 0.20
 
 
 def test_an_edit_in_place_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

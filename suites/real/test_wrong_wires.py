@@ -73,6 +73,6 @@ def test_the_incident_is_a_regression(tmp_path: Path, draft: str, served: str) -
     result = _check(tmp_path, BOUNDARIES[served], draft)
     assert result.verdict == "regression"
     assert result.drop is not None
-    assert result.drop["low"] > 0.10
+    assert result.drop.low > 0.10
     cause = f"boundaries {list(BOUNDARIES[served])} are captured, {list(BOUNDARIES[draft])} were when the golden was"
     assert any(cause in note for note in result.findings["contract"].notes)

@@ -88,7 +88,7 @@ def test_check_counts_as_the_reference_does(serving: _Serving, capsys: pytest.Ca
         "acceptance": "pass",
     }
     expected = {one.id: list(one.histogram) for one in serving.expected}
-    assert {row["id"]: row["histogram"] for row in body["prompts"]} == expected
+    assert {row["id"]: row["histogram"] for row in body["by_prompt"]} == expected
     assert body["acceptance"]["rounds"] >= 2 * PROMPTS
     assert body["engine"] == {"name": "server:sglang", "device": "cpu", "dtype": "float32"}
     assert body["server"]["version"] == "0.5.23"

@@ -9,6 +9,7 @@ import sys
 from harness.counts.acceptance import Acceptance
 from harness.golden.store import Golden
 from harness.pair.pair import Pair
+from suites.support.schemas import require_valid
 
 
 def test_the_tiny_pair_accepts_as_many_tokens_as_it_should(acceptance: Acceptance, golden: Golden) -> None:
@@ -31,7 +32,9 @@ def test_the_command_says_so_too() -> None:
     body = json.loads(result.stdout)
     assert body["verdict"] == "pass"
     assert set(body) >= {"pair", "engine", "detectors", "acceptance", "golden", "drop", "seconds"}
-    assert set(body["acceptance"]) >= {"rate", "length", "step_accuracy", "positions", "rounds", "accepted", "prompts"}
+    figures = {"rate", "length", "step_accuracy", "position_rates", "rounds", "accepted", "prompts"}
+    assert set(body["acceptance"]) >= figures
+    require_valid("check", body)
     assert set(body["drop"]) >= {"estimate", "low", "high"}
     verdicts = {name: finding["verdict"] for name, finding in body["detectors"].items()}
     assert verdicts.pop("lossless") == "not_applicable"

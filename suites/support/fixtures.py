@@ -12,6 +12,7 @@ from harness.cli.app import main
 from harness.engines.server.client import KEY_VARIABLE, PLAIN_KEY_VARIABLE
 from suites.support.command import Answer, Command
 from suites.support.random_pair import write_pair
+from suites.support.schemas import require_printed
 
 __all__ = ["harness", "nobodys_machine", "recorded", "recorded_folder"]
 
@@ -27,12 +28,15 @@ def nobodys_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def harness(capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run the command line in this process."""
+    """Run the command line in this process; whatever it prints as JSON must be what its schema says."""
 
     def run(*arguments: object) -> Answer:
         capsys.readouterr()
-        status = main([str(argument) for argument in arguments])
+        words = [str(argument) for argument in arguments]
+        status = main(words)
         captured = capsys.readouterr()
+        if "--json" in words:
+            require_printed(words, captured.out)
         return Answer(status, captured.out, captured.err)
 
     return run

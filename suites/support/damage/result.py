@@ -12,7 +12,7 @@ def _bad(name: str, apply: Callable[[Path], object], *says: str) -> Damage:
     return Damage(f"result {name}", apply, (RESULT, *says), ("compare", "RESULT", "PAIR"))
 
 
-_FIRST = ("prompts", 0)
+_FIRST = ("by_prompt", 0)
 
 RESULTS = [
     *(
@@ -27,38 +27,45 @@ RESULTS = [
     ),
     _bad(
         "without prompts",
-        set_value(RESULT, "prompts", to=[]),
-        "prompts",
+        set_value(RESULT, "by_prompt", to=[]),
+        "by_prompt",
         "expected at least 1",
         "Next: write one with harness",
     ),
     _bad(
-        "with a count in words", set_value(RESULT, *_FIRST, "histogram", 0, to="1"), "prompts.0.histogram.0", "integer"
+        "with a count in words",
+        set_value(RESULT, *_FIRST, "histogram", 0, to="1"),
+        "by_prompt.0.histogram.0",
+        "integer",
     ),
     _bad(
         "with a negative count",
         set_value(RESULT, *_FIRST, "histogram", 0, to=-1),
-        "prompts.0.histogram.0",
+        "by_prompt.0.histogram.0",
         "equal to 0",
     ),
-    _bad("with a count of 400 digits", set_value(RESULT, *_FIRST, "histogram", 0, to=10**400), "prompts.0.histogram.0"),
     _bad(
-        "with an empty histogram", set_value(RESULT, *_FIRST, "histogram", to=[]), "prompts.0.histogram", "at least 2"
+        "with a count of 400 digits", set_value(RESULT, *_FIRST, "histogram", 0, to=10**400), "by_prompt.0.histogram.0"
+    ),
+    _bad(
+        "with an empty histogram", set_value(RESULT, *_FIRST, "histogram", to=[]), "by_prompt.0.histogram", "at least 2"
     ),
     _bad(
         "with short correct",
         set_value(RESULT, *_FIRST, "correct", to=[2]),
-        "prompts.0",
+        "by_prompt.0",
         "'p0' has 1 entries in correct, not 4",
     ),
     _bad(
         "with more correct than positions", set_value(RESULT, *_FIRST, "correct", 0, to=24), "'p0' has 24 correct of 23"
     ),
     _bad("with correct alone", set_value(RESULT, *_FIRST, "evaluated", to=None), "'p0' has 0 entries in evaluated"),
-    _bad("with a prompt twice", change_json(RESULT, lambda body: body["prompts"].append(body["prompts"][0])), "'p0'"),
+    _bad(
+        "with a prompt twice", change_json(RESULT, lambda body: body["by_prompt"].append(body["by_prompt"][0])), "'p0'"
+    ),
     Damage(
         "result of other prompts",
-        change_json(RESULT, lambda body: [row.update(id="q" + row["id"]) for row in body["prompts"]]),
+        change_json(RESULT, lambda body: [row.update(id="q" + row["id"]) for row in body["by_prompt"]]),
         ("random", "no prompt in common", "expected"),
         ("compare", "RESULT", "PAIR"),
     ),
@@ -72,7 +79,7 @@ RESULTS = [
         "result of other chains",
         change_json(
             RESULT,
-            lambda body: [row.update(histogram=[1, 1], correct=None, evaluated=None) for row in body["prompts"]],
+            lambda body: [row.update(histogram=[1, 1], correct=None, evaluated=None) for row in body["by_prompt"]],
         ),
         ("num_steps", "different chain lengths", "found 1 and 4", "expected"),
         ("compare", "RESULT", "PAIR"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from harness.counts.acceptance import PromptCounts, counts_of, measure_acceptance, repeated_ngram_ratio
 from harness.counts.run import EosRound, PromptRecord, histogram_of
+from harness.report.body import acceptance_body, plain
 
 
 def _counts(*histograms: tuple[int, ...]) -> list[PromptCounts]:
@@ -121,9 +122,9 @@ def test_every_rate_carries_its_clustered_standard_error() -> None:
     for name, jackknifed in values.items():
         expected = math.sqrt(59 * float(np.var(np.array(jackknifed, float))))
         assert whole.errors[name] == pytest.approx(expected, rel=0.03), name
-    errors = whole.to_dict()["standard_errors"]
+    errors = plain(acceptance_body(whole))["standard_errors"]
     assert errors["rate"] == whole.errors["rate"]
-    assert errors["positions"]["conditional"][2] == whole.errors["c2"]
+    assert errors["position_rates"]["conditional"][2] == whole.errors["c2"]
 
 
 def test_one_prompt_has_no_standard_error() -> None:

@@ -36,7 +36,7 @@ def test_no_change_is_an_exact_zero() -> None:
     columns = ([5.0, 7.0, 3.0], [10.0, 9.0, 8.0])
     drop = paired_drop(columns, columns, ALPHA)
     assert drop is not None
-    assert (drop.estimate, drop.low, drop.high, drop.changed) == (0, 0, 0, 0)
+    assert (drop.estimate, drop.low, drop.high, drop.changed_prompts) == (0, 0, 0, 0)
 
 
 def test_nothing_measured_has_no_drop() -> None:
@@ -60,7 +60,7 @@ def test_few_changed_prompts_never_claim_a_loss() -> None:
         now = [60.0 if index < changed else 80.0 for index in range(96)]
         drop = paired_drop(([80.0] * 96, proposed), (now, proposed), ALPHA)
         assert drop is not None
-        assert drop.changed == changed
+        assert drop.changed_prompts == changed
         assert (drop.low > 0) is (claimed and drop.estimate > 0)
 
 
@@ -127,7 +127,7 @@ def test_exchanging_the_sides_turns_the_drop_and_unchanged_prompts_do_not_count(
     drop, rise = paired_drop(golden, now, 0.001), paired_drop(now, golden, 0.001)
     assert drop is not None
     assert rise is not None
-    assert drop.changed == 11
+    assert drop.changed_prompts == 11
     assert [drop.estimate, drop.low] == pytest.approx([-rise.estimate, -rise.high])
     # 2^-11 is 0.0005.
     assert drop.low > 0
@@ -199,14 +199,14 @@ def test_weighted_mean_of_differences() -> None:
     mean = paired_mean([2.0, 0.0, 4.0], [10.0, 10.0, 20.0], ALPHA)
     assert mean is not None
     assert mean.estimate == pytest.approx(6 / 40)
-    assert mean.changed == 2
+    assert mean.changed_prompts == 2
 
 
 def test_prompts_that_would_decide() -> None:
-    undecided = Interval(0.005, -0.02, 0.03, 0.007, 64, 64, ALPHA)
+    undecided = Interval(0.005, -0.02, 0.03, 0.007, 64, ALPHA)
     # The half-width of 0.025 must shrink to 0.005: 25 times the prompts.
     assert prompts_needed(undecided, 0.01) == 64 * 25
     # The floor of 0.70 is 0.01 away; the half-width of 0.04 must shrink to that.
-    assert prompts_to_clear(Interval(0.71, 0.67, 0.75, 0.01, 64, 64, ALPHA), 0.70) == 64 * 16
-    assert prompts_to_clear(Interval(0.70, 0.67, 0.75, 0.01, 64, 64, ALPHA), 0.70) is None
-    assert prompts_needed(Interval(0.01, -math.inf, math.inf, None, 1, 1, ALPHA), 0.01) is None
+    assert prompts_to_clear(Interval(0.71, 0.67, 0.75, 0.01, 64, ALPHA), 0.70) == 64 * 16
+    assert prompts_to_clear(Interval(0.70, 0.67, 0.75, 0.01, 64, ALPHA), 0.70) is None
+    assert prompts_needed(Interval(0.01, -math.inf, math.inf, None, 1, ALPHA), 0.01) is None

@@ -16,6 +16,7 @@ from harness.commands.check import CheckResult, check
 from harness.commands.measure import measure
 from harness.commands.prepare import prepare
 from harness.counts.run import changed_windows
+from harness.counts.statistics import PairedInterval
 from harness.detectors import Context, acceptance
 from harness.detectors.proposals import explained_by_rounding, noise_share
 from harness.errors import InputError
@@ -42,7 +43,7 @@ def test_an_untouched_pair_passes_everywhere(recorded: Path) -> None:
     # Replay puts out no text of its own.
     assert states.pop("lossless") == "not_applicable"
     assert set(states.values()) == {"pass"}
-    assert result.drop == {"estimate": 0.0, "low": 0.0, "high": 0.0, "standard_error": 0.0}
+    assert result.drop == PairedInterval(0.0, 0.0, 0.0, 0.0, prompts=6, alpha=ALPHA, changed_prompts=0)
 
 
 def test_what_stands_past_the_end_of_a_text_is_not_compared() -> None:
@@ -121,11 +122,11 @@ def test_target_says_first_that_the_target_itself_has_changed(recorded: Path) ->
     _edit(recorded.parent / "target" / "model.safetensors", other_head)
     result = check(prepare(recorded))
     assert _states(result)["target"] == "changed"
-    assert result.findings["target"].figures["drifted"] > 0
+    assert result.findings.target.measured.drifted > 0
     assert "target drift" in result.findings["target"].message
     # The states are what they were: the head is past every boundary, and the draft has its own.
     assert _states(result)["proposals"] == "pass"
-    assert result.findings["target"].figures["decides"] is True
+    assert result.findings.target.measured.decides is True
 
 
 def test_likelihood_sees_a_draft_that_is_as_often_right_but_less_sure(recorded: Path) -> None:
@@ -139,8 +140,9 @@ def test_likelihood_sees_a_draft_that_is_as_often_right_but_less_sure(recorded: 
     # Scaling logits changes no argmax.
     assert _states(result)["proposals"] == "pass"
     assert _states(result)["acceptance"] == "pass"
-    loss = result.findings["likelihood"].figures["loss"]
-    assert abs(loss["estimate"]) > 100 * result.findings["likelihood"].figures["noise_floor"]
+    figures = result.findings.likelihood.measured
+    assert figures.noise_floor is not None
+    assert abs(figures.loss.estimate) > 100 * figures.noise_floor
 
 
 def test_what_a_decoding_engine_cannot_know_is_not_applicable(recorded: Path) -> None:
@@ -174,8 +176,8 @@ def test_acceptance_that_has_risen_is_told_and_passes(recorded: Path) -> None:
 
 
 def test_a_rate_of_some_prompts_is_told_as_an_estimate_for_all(recorded: Path) -> None:
-    whole, part = (check(prepare(recorded), prompts=prompts).findings["acceptance"] for prompts in (None, "2"))
-    assert whole.figures["rate"]["estimate"] == part.figures["rate"]["estimate"]
+    whole, part = (check(prepare(recorded), prompts=prompts).findings.acceptance for prompts in (None, "2"))
+    assert whole.measured.estimated_rate.estimate == part.measured.estimated_rate.estimate
     assert "estimated" not in whole.message
     assert " estimated for all 6 prompts, drop +0.0000" in part.message
 

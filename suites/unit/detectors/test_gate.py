@@ -39,7 +39,7 @@ def test_exit_status(state: str, loose: int, strict: int) -> None:
 
 
 def _interval(low: float, estimate: float, high: float) -> Interval:
-    return Interval(estimate, low, high, 0.01, 64, 64, 0.001)
+    return Interval(estimate, low, high, 0.01, 64, 0.001)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from fixtures.smollm2.recipe import BOUNDARIES
 from fixtures.smollm2.wirings import Wiring, boundary_faults, main, measure_all
 from harness.commands.prepare import prepare
 from harness.counts.acceptance import counts_of, measure_acceptance
+from harness.counts.statistics import Interval
 from harness.engines.reference.loaded import load
 from harness.models.chains import ParallelChains
 from suites.support.builtin_pairs import replay_golden
@@ -46,7 +47,7 @@ def test_what_no_layer_id_makes_does_something(measured: dict[str, list[Wiring]]
     rates = {one.name: one.rate for one in measured["wirings"]}
     for name in ("post-norm last", "recycled post-norm", "d2t ignored", "residual dropped"):
         assert rates[name] < rates["right"] - 0.02, name
-    found = {one.name: one.findings["proposals"].figures["changed"] for one in measured["wirings"]}
+    found = {one.name: one.findings.proposals.measured.changed for one in measured["wirings"]}
     assert found["positions stuck"] > 0
     # The fault was taken out again.
     assert not hasattr(ParallelChains, "_step")
@@ -61,7 +62,7 @@ def test_the_embedding_has_no_residual_to_lose() -> None:
 
 
 def test_drift_is_the_targets(measured: dict[str, list[Wiring]]) -> None:
-    drifted = {one.name: one.findings["target"].figures["drifted"] for one in measured["drift"]}
+    drifted = {one.name: one.findings.target.measured.drifted for one in measured["drift"]}
     assert drifted["4 bits"] > drifted["int8"] > 0
 
 
@@ -125,11 +126,15 @@ def test_an_incident_serves_what_the_other_draft_reads() -> None:
 
 
 def test_the_share_of_other_proposals_stands_in_its_interval(measured: dict[str, list[Wiring]]) -> None:
-    figures = next(one for one in measured["wirings"] if one.name == "slot 0 +1").findings["proposals"].figures
-    assert 0 <= figures["share_low"] < figures["share"] < figures["share_high"] < 1
+    findings = next(one for one in measured["wirings"] if one.name == "slot 0 +1").findings
+    share = findings.proposals.measured.changed_share
+    assert 0 <= share.low < share.estimate < share.high < 1
 
 
 def test_a_loss_is_told_as_a_change() -> None:
-    assert wirings._change({"estimate": 0.0, "low": 0.0, "high": 0.0}, 100, 1) == "+0.0 [+0.0, +0.0]"
-    assert wirings._change({"estimate": 0.123, "low": 0.1, "high": 0.2}, 100, 1) == "-12.3 [-20.0, -10.0]"
-    assert wirings._change({"estimate": float("nan"), "low": 0.0, "high": 0.0}, 1, 4) == "not finite"
+    def loss(estimate: float, low: float, high: float) -> Interval:
+        return Interval(estimate, low, high, 0.01, 64, 0.001)
+
+    assert wirings._change(loss(0.0, 0.0, 0.0), 100, 1) == "+0.0 [+0.0, +0.0]"
+    assert wirings._change(loss(0.123, 0.1, 0.2), 100, 1) == "-12.3 [-20.0, -10.0]"
+    assert wirings._change(loss(float("nan"), 0.0, 0.0), 1, 4) == "not finite"

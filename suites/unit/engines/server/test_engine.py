@@ -23,6 +23,8 @@ from harness.errors import EngineError, InputError
 from harness.golden.golden_class import GoldenClass
 from harness.pair.pair import Pair
 from harness.pair.pairfile import Timeouts
+from harness.report.body import plain
+from harness.report.run_bodies import check_body
 from suites.support.command import Command
 from suites.support.faulty_server import Faulty, Told, serving, told_by
 from suites.support.random_pair import SERVABLE, write_pair
@@ -118,7 +120,7 @@ def test_check_gives_the_verdict_of_the_reference(recorded: Path, told: Told) ->
     # The text goes on past the limit by as much as the last round can: the end may stand there.
     assert {body["sampling_params"]["max_new_tokens"] for body in bodies if body.get("stream")} == {24 + 4}
     assert all(body["sampling_params"]["temperature"] == 0.0 for body in bodies)
-    body = result.to_dict()
+    body = plain(check_body(result))
     assert body["server"]["version"] == "0.5.23"
     assert body["server"]["speculative_num_steps"] == 4
     assert "in-the-info" not in str(body)
