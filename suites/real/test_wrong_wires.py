@@ -11,17 +11,19 @@ from pathlib import Path
 import pytest
 
 from fixtures.smollm2.recipe import BOUNDARIES
-from fixtures.smollm2.wirings import boundary_faults
 from harness.commands.check import CheckResult, check
 from harness.commands.prepare import prepare
 from harness.engines.reference import loaded
+from harness.faults.wirings import boundary_faults
 from harness.models.target import load_target
 from suites.support.real_target import require_target
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "smollm2"
 IDS_KEY = "eagle_aux_hidden_state_layer_ids"
 FORWARD = {"proposals", "likelihood", "acceptance"}
-FAULTS = boundary_faults(BOUNDARIES["draft"], 30, BOUNDARIES["draft-embedding"])
+FAULTS = {
+    fault.name: fault.boundaries for fault in boundary_faults(BOUNDARIES["draft"], 30, BOUNDARIES["draft-embedding"])
+}
 SOME = "24"
 
 
