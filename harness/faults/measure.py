@@ -7,7 +7,7 @@ capture and of the target itself need another run of the target.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -140,7 +140,7 @@ class _Bench:
     def __init__(self, pair: Pair, golden: Golden, prompts: Sequence[Prompt], progress: Progress) -> None:
         self.pair, self.golden, self.prompts, self.progress = pair, golden, prompts, progress
         self.loaded = load(pair)
-        self.texts = [
+        self.continuations = [
             self.loaded.limits.cut(tuple(int(token) for token in golden.tensors[prompt.id].continuation))
             for prompt in prompts
         ]
@@ -151,7 +151,7 @@ class _Bench:
         faults = wrong_wires(right, target.spec.num_layers, other)
         moved = [boundary for fault in faults if isinstance(fault, BoundaryFault) for boundary in fault.boundaries]
         seen = self._see(target, [*right, *moved], "target")
-        as_it_is = self._judge("right", as_list(right), seen)
+        as_it_is = self._judge(seen)
         self.progress.begin("wrong wires", len(faults))
         wrong = []
         for fault in faults:
@@ -170,43 +170,44 @@ class _Bench:
     def _try(self, fault: Fault, seen: Sequence[Seen]) -> FaultResult | None:
         """Measure a wrong wire; `None` if the pair cannot have it."""
         if isinstance(fault, BoundaryFault):
-            return self._judge(fault.name, fault.what, seen, fault, boundaries=fault.boundaries)
+            return self._judge(seen, fault, boundaries=fault.boundaries)
         if isinstance(fault, StateFault):
             change = fault.plant(self.loaded)
-            return None if change is None else self._judge(fault.name, fault.what, seen, fault, state_filter=change)
+            return None if change is None else self._judge(seen, fault, state_filter=change)
         if isinstance(fault, DraftFault):
             draft = fault.plant(self.loaded)
-            return None if draft is None else self._judge(fault.name, fault.what, seen, fault, draft=draft)
+            return None if draft is None else self._judge(seen, fault, draft=draft)
         assert isinstance(fault, CaptureFault)
         capture = fault.plant(self.loaded)
         if capture is None:
             return None
         with capture as captured:
-            batches = see(self.loaded.target, self.pair.boundaries, self.prompts, self.texts, self.loaded.limits)
+            batches = self._batches(self.loaded.target, self.pair.boundaries)
             # `captured` is of the latest batch only: each is taken before the next runs. What it lacks stays right.
             taken = [replace(batch, states={**batch.states, **captured}) for batch in batches]
-        return self._judge(fault.name, fault.what, taken, fault)
+        return self._judge(taken, fault)
 
     def _try_target(self, fault: TargetFault) -> FaultResult | None:
         target = fault.plant(self.loaded)
         if target is None:
             return None
         seen = self._see(target, self.pair.boundaries, f"target in {fault.name}")
-        return self._judge(fault.name, fault.what, seen, fault)
+        return self._judge(seen, fault)
 
     def _see(self, target: Target, boundaries: Sequence[int], what: str) -> list[Seen]:
         """Run a target over prompts and continuations."""
         self.progress.begin(what, len(self.prompts))
         result = []
-        for seen in see(target, boundaries, self.prompts, self.texts, self.loaded.limits):
+        for seen in self._batches(target, boundaries):
             result.append(seen)
             self.progress.advance(len(seen.rows))
         return result
 
+    def _batches(self, target: Target, boundaries: Sequence[int]) -> Iterator[Seen]:
+        return see(target, boundaries, self.prompts, self.continuations, self.loaded.limits)
+
     def _judge(
         self,
-        name: str,
-        what: str,
         seen: Sequence[Seen],
         fault: Fault | None = None,
         *,
@@ -225,4 +226,5 @@ class _Bench:
         rate = measure_acceptance(map(counts_of, ordered)).rate
         # A golden has rounds, and these are its prompts and continuations.
         assert rate is not None
+        name, what = ("right", as_list(wires)) if fault is None else (fault.name, fault.what)
         return FaultResult(name, what, rate, findings, fault)
