@@ -17,6 +17,7 @@ from harness.cli import output
 from harness.cli.check import check
 from harness.cli.compare import compare
 from harness.cli.conformance import conformance
+from harness.cli.faults import faults
 from harness.cli.golden import golden
 from harness.cli.layers import layers
 from harness.cli.measure import measure
@@ -47,6 +48,7 @@ app.command()(record)
 app.add_typer(golden)
 app.add_typer(nightly)
 app.command()(power)
+app.command()(faults)
 app.command()(trace)
 app.command()(layers)
 app.command()(translate)

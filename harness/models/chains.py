@@ -68,7 +68,7 @@ class ParallelChains:
             self.draft.embed_tokens(tokens), self.draft.recycle(self.hidden)
         )
         # Step s of the chain at j is the token at position j+s, as in a sequential decoder.
-        rope = self.draft.rotary.table(self.starts + self._step, inputs.dtype)
+        rope = self._rope(inputs.dtype)
         keys, values = self.draft.midlayer.keys_values(inputs, rope)
         self._own.append((keys.transpose(1, 2), values.transpose(1, 2)))
         self.hidden = self._finish(inputs, residual)
@@ -92,8 +92,11 @@ class ParallelChains:
         return other
 
     def _finish(self, inputs: Tensor, residual: Tensor) -> Tensor:
-        rope = self.draft.rotary.table(self.starts + self._step, inputs.dtype)
-        return self.draft.midlayer.output(self._attend(self.draft.midlayer.queries(inputs, rope)), residual)
+        queries = self.draft.midlayer.queries(inputs, self._rope(inputs.dtype))
+        return self.draft.midlayer.output(self._attend(queries), residual)
+
+    def _rope(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        return self.draft.rotary.table(self.draft.step_positions(self.starts, self._step), dtype)
 
     def _attend(self, queries: Tensor) -> Tensor:
         """Attention of [B, n, heads, d] over the shared step-0 keys and each chain's own."""

@@ -171,6 +171,10 @@ class Eagle3Draft(nn.Module):
         """Return the next step's `g` from the layer's output."""
         return cast(Tensor, self.norm(hidden)) if self.spec.norm_output else hidden
 
+    def step_positions(self, starts: Tensor, step: int) -> Tensor:
+        """Return the rope positions of a step of chains whose step 0 is at `starts`: each step is one token further."""
+        return starts + step
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits over the draft's vocabulary [..., draft vocab] from the layer's output."""
         return cast(Tensor, self.lm_head(self.norm(hidden)))

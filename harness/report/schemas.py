@@ -43,6 +43,7 @@ def _bodies() -> dict[str, Any]:
     """Return the body's type by the schema's name. Whoever only reads a schema need not load torch for it."""
     from harness.report import golden_bodies, ids_bodies, nightly_bodies, run_bodies
     from harness.report.body import ErrorBody
+    from harness.report.faults_body import FaultsBody
     from harness.report.session_body import SessionBody
 
     return {
@@ -50,6 +51,7 @@ def _bodies() -> dict[str, Any]:
         "compare": run_bodies.CompareBody,
         "conformance": ids_bodies.ConformanceBody,
         "error": ErrorBody,
+        "faults": FaultsBody,
         "golden-diff": golden_bodies.DiffBody,
         "golden-orphans": golden_bodies.OrphansBody,
         "golden-show": golden_bodies.ShowBody,

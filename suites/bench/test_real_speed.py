@@ -1,4 +1,4 @@
-"""Speed on the real pair, as ratios taken side by side in one run, with two threads at most."""
+"""Speed on the real pair, as ratios measured side by side in one run, with two threads at most."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def _best(run: Callable[[], _Result], repeats: int) -> tuple[_Result, float]:
     return results[0][0], min(seconds for _, seconds in results)
 
 
-# Half of what docs/real-model.md tells or less: how much slower a round is than its share of a batch is a matter of the
-# machine, of its memory against its arithmetic.
+# Half of the figures in docs/real-model.md, or less: how much slower a round is than its share of a batch depends on
+# the machine's memory relative to its arithmetic.
 @pytest.mark.parametrize(("file", "bar", "tries"), [("unseen.jsonl", 13, 90), ("prompts.jsonl", 5, 50)])
 def test_replay_against_every_other_way(loaded: LoadedPair, file: str, bar: float, tries: float) -> None:
-    """Batched replay against the decoder run one prompt at a time, with equal rounds; and a wrong wiring tried so.
+    """Batched replay against the decoder run one prompt at a time, with equal rounds; also with a wrong wiring.
 
-    What decides is the number of rounds: on the pair's own prompts the draft accepts nine tokens of ten, which leaves
-    the decoder few of them. A wrong wiring accepts little on any prompts.
+    The number of rounds decides. On the pair's own prompts nine tokens of ten are accepted, which leaves the decoder
+    few rounds; with a wrong wiring few tokens are accepted on any prompts.
     """
     pair = replace(loaded.pair, prompts_file=loaded.pair.prompts_file.with_name(file))
     prompts = shortest(pair, PROMPTS)

@@ -1,4 +1,4 @@
-"""Speed, as ratios taken side by side in one run, with one thread."""
+"""Speed, as ratios measured side by side in one run, with one thread."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def _seconds(run: Callable[[], Any], repeats: int) -> float:
 def test_replay_against_sequential_decoding(loaded: LoadedPair, benchmark: Any) -> None:
     """Batched replay is at least 7 times as fast as the decoder run one prompt at a time, with identical counts.
 
-    Asserted on prompts shorter than their continuation, since a long prompt's prefill costs both the same and hides the
-    ratio; that of all prompts is reported beside it.
+    Asserted on prompts shorter than their continuation, since the prefill of a long prompt costs both the same and
+    hides the ratio; that of all prompts is reported as well.
     """
     every = load_prompts(loaded.pair)
     prompts = [prompt for prompt in every if len(prompt.ids) <= SHORT]
@@ -89,7 +89,7 @@ def _texts(loaded: LoadedPair, prompts: list[Prompt]) -> list[tuple[int, ...]]:
 
 
 def test_a_sequential_round_is_no_straw_man(loaded: LoadedPair) -> None:
-    """A round costs at most 1.5 times what it must: one cached target forward over k+1 tokens and k draft steps."""
+    """A round takes at most 1.5 times as long as it must: a cached target forward over k+1 tokens and k draft steps."""
     prompts = load_prompts(loaded.pair, "12")
     k = loaded.limits.num_steps
     sequential(loaded, prompts)
@@ -106,7 +106,7 @@ def test_a_sequential_round_is_no_straw_man(loaded: LoadedPair) -> None:
 
 @torch.inference_mode()
 def _bare_round(loaded: LoadedPair, prompt: tuple[int, ...], k: int) -> float:
-    """Return the seconds of one cached target forward over k+1 tokens plus k cached draft steps."""
+    """Return the seconds of a cached target forward over k+1 tokens plus k cached draft steps."""
     target, draft = loaded.target, loaded.draft
     ids = torch.tensor([prompt])
     cache = DynamicCache(config=target.config)

@@ -1,4 +1,4 @@
-"""What must hold of a capture, as functions that raise: the tests run them, on right captures and on broken ones."""
+"""Properties of a capture, as functions that raise: the tests run them on right captures and on broken ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ids_of(seed: int = 0, rows: int = 2, length: int = 9) -> Tensor:
 
 @torch.no_grad()
 def capture(model: nn.Module, ids: Tensor, boundaries: tuple[int, ...]) -> Tensor:
-    """Return what the harness captures and concatenates."""
+    """Return the states that the harness captures, concatenated."""
     layers = cast(Any, model).config.get_text_config().num_hidden_layers
     with BoundaryCapture(model, layers, boundaries) as captured:
         model(ids)
@@ -34,7 +34,7 @@ def capture(model: nn.Module, ids: Tensor, boundaries: tuple[int, ...]) -> Tenso
 
 @torch.no_grad()
 def states(case: LayerCase, ids: Tensor) -> list[Tensor]:
-    """Return transformers' own hidden states: boundaries 0 to N-1, and last the one after the final norm."""
+    """Return transformers' own hidden states: boundaries 0 to N-1, and the state after the final norm."""
     model: Any = tiny_target(case.architecture, layers=case.num_layers)
     return list(model(ids, output_hidden_states=True).hidden_states)
 
@@ -60,7 +60,7 @@ def content(captured: Captured, case: LayerCase) -> None:
 
 
 def final_norm(captured: Captured, case: LayerCase) -> None:
-    """The final norm of what is captured at N is transformers' last hidden state, and what is captured is not."""
+    """The final norm turns the state captured at N into transformers' last hidden state, which it is not by itself."""
     model, ids = tiny_target(case.architecture, layers=case.num_layers), ids_of()
     last = states(case, ids)[-1]
     norm = cast(Any, model).get_decoder().norm

@@ -1,4 +1,4 @@
-"""Captures broken on purpose, each as an engine has broken it: the properties must see every one, and shrink it."""
+"""Captures broken on purpose, as engines have broken them: the properties must see each one, and shrink it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _post_norm(model: nn.Module, ids: Tensor, boundaries: tuple[int, ...]) -> Te
 
 @torch.no_grad()
 def _no_residual(model: nn.Module, ids: Tensor, boundaries: tuple[int, ...]) -> Tensor:
-    """Take what the block adds, without the stream that it adds to."""
+    """Take what the block adds to the residual stream, without the stream."""
     zeros = torch.zeros(*ids.shape, properties.WIDTH)
     needed = {*boundaries, *(boundary - 1 for boundary in boundaries if boundary)}
     found = {boundary: capture(model, ids, (boundary,)) for boundary in needed}
@@ -78,7 +78,7 @@ def _fails(name: str, broken: Captured, case: LayerCase) -> bool:
     try:
         PROPERTIES[name](broken, case)
     except (AssertionError, ValueError):
-        # ValueError: slots and boundaries do not pair off.
+        # ValueError: there are more slots than boundaries, or fewer.
         return True
     return False
 

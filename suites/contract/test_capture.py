@@ -1,4 +1,4 @@
-"""What is captured and concatenated is what was asked for, on every architecture."""
+"""The boundaries captured and concatenated are those asked for, on every architecture."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_every_boundary_of_every_architecture(architecture: str) -> None:
 
 @pytest.mark.parametrize("architecture", WRAPPERS)
 def test_the_text_model_of_a_multimodal_wrapper_is_the_one_captured(architecture: str) -> None:
-    """Its vision tower has two blocks and a width of its own."""
+    """Its vision tower has two blocks and another width."""
     case = _every(architecture)
     properties.width(capture, case)
     properties.content(capture, case)
@@ -57,7 +57,7 @@ def _close(one: Tensor, other: Tensor) -> bool:
 
 @torch.no_grad()
 def _in_chunks(case: LayerCase, ids: Tensor, cuts: list[int]) -> Tensor:
-    """Capture a prompt that is given to the model in pieces, with a cache."""
+    """Capture a prompt that the model reads in pieces, with a cache."""
     model: Any = tiny_target(case.architecture, layers=case.num_layers)
     config = model.config
     spec = TargetSpec(
@@ -123,7 +123,7 @@ class _Sharded(nn.Module):
         self.whole, self.reduced = whole, reduced
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the sum over devices; only the first device's part where it is not reduced."""
+        """Return the sum over devices; only the first device's part if it is not reduced."""
         half = x.shape[-1] // 2
         parts = [nn.functional.linear(x[..., :half], self.whole.weight[:, :half], self.whole.bias)]
         if self.reduced:
@@ -135,7 +135,7 @@ class _Sharded(nn.Module):
 @pytest.mark.parametrize("architecture", ["LlamaForCausalLM", "Qwen3ForCausalLM", "Olmo2ForCausalLM"])
 def test_sharding_changes_nothing_after_the_reduction_and_is_caught_before_it(architecture: str, reduced: bool) -> None:
     boundaries = tuple(range(LAYERS + 1))
-    # A seed of its own: this model is changed, and every other test shares the one of seed 0.
+    # Another seed, since this model is changed and all other tests share the one of seed 0.
     model: Any = tiny_target(architecture, layers=LAYERS, seed=7 if reduced else 8)
     whole = capture(model, ids_of(), boundaries)
     for block in model.get_decoder().layers:

@@ -1,7 +1,7 @@
-"""What a run captures is what the training samples hold that were written from the same target, in all four formats.
+"""A run captures the states that training samples of the same target contain, in all four formats.
 
-The samples are made from transformers' own `hidden_states`, as data generation makes them, and not by the capture that
-they are compared with.
+The samples are made from transformers' own `hidden_states`, as data generation makes them, rather than by the capture
+that they are compared with.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from harness.samples.formats import FORMATS, Sample, read_sample, write_sample
 from harness.testing import LayerCase, architectures, layer_ids, tiny_target
 from suites.contract.properties import capture, ids_of, states
 
-# Whose ids a sample of each format was cut by.
+# The convention of the layer ids behind the samples of each format.
 WRITERS = {
     "speculators-v0": "eagle",
     "speculators-v1": "speculators==0.3",
@@ -32,7 +32,7 @@ WRITERS = {
 
 
 def _written(case: LayerCase, form: str, text: Tensor) -> Sample:
-    """Return the sample that data generation would make of a text [1, S]."""
+    """Return the sample that data generation makes of a text [1, S]."""
     hidden = states(case, text)
     model = tiny_target(case.architecture, layers=case.num_layers)
     before_norm = capture(model, text, (case.num_layers,))
@@ -63,7 +63,7 @@ def test_a_run_captures_what_the_samples_hold(form: str, data: st.DataObject, ar
 
 
 def test_the_default_ids_of_speculators_03_hold_four_states_of_which_fc_reads_three() -> None:
-    """The founding case: what everybody took for the samples' content was not what data generation had cut."""
+    """The founding incident: data generation had stored other boundaries than everybody believed."""
     layers = 8
     reading = read_ids(None, "speculators==0.3", num_layers=layers, architecture="LlamaForCausalLM")
     assert reading.boundaries == (3, 5, 6, 8)

@@ -1,4 +1,4 @@
-"""The public strategies give what they say."""
+"""The public strategies generate what they promise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every single wrong id is seen on nearly every random handful of prompts, not only on all of them."""
+"""Every single wrong id is seen on nearly every random subset of the prompts, not only on all of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_single_wrong_boundary_is_seen_on_random_subsets(name: str, boundaries
         chosen = generator.choice(len(run.records), SIZE, replace=False)
         subset = replace(run, records=tuple(run.records[row] for row in chosen))
         findings = run_detectors(Context(pair, subset, golden))
-        # The stages see a wrong wire whatever it does; here it must show in what the draft proposes.
+        # The stages see a wrong wire even if it does no harm; here it must show in what the draft proposes.
         state = verdict((findings[name].state for name in FORWARD), strict=True)
         seen += state in (State.REGRESSION, State.CHANGED)
     print(f"\n{name} {boundaries}: seen on {seen} of {SUBSETS} subsets of {SIZE} prompts")  # noqa: T201

@@ -1,4 +1,4 @@
-"""Every wrong wire that a layer id can make is red: by proposals, likelihood or acceptance, never by a hash."""
+"""Every wrong wire that a layer id can cause is red by proposals, likelihood or acceptance, never by a hash."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_it_is_seen_on_a_few_prompts_too(tmp_path: Path, ids: list[int]) -> None
 
 
 def test_an_untouched_copy_passes(tmp_path: Path) -> None:
-    """The counterpart: what is red above is red for its ids alone."""
+    """The counterpart: nothing but the ids makes the copies above red."""
     result = check(prepare(copy_pair(tmp_path)))
     assert (result.verdict, result.exit_code, _red(result)) == ("pass", 0, set())
 
@@ -69,7 +69,7 @@ def test_a_hash_decides_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "other"), [("tiny", "tiny-embedding"), ("tiny-embedding", "tiny")])
 def test_the_founding_incident(tmp_path: Path, name: str, other: str) -> None:
-    """A draft trained on one set of layers is served the other's: a regression of 20 points or more."""
+    """A draft trained on one set of layers is served the other: a regression of 20 points or more."""
     result = check(prepare(copy_pair(tmp_path, name, ids=layer_ids(other))))
     assert result.verdict == "regression"
     assert result.exit_code == 1
@@ -78,7 +78,7 @@ def test_the_founding_incident(tmp_path: Path, name: str, other: str) -> None:
 
 
 def test_an_edit_in_place_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a checkout, the files under fixtures/ are the ones that `harness check tiny` reads."""
+    """In a checkout, `harness check tiny` reads the files under fixtures/."""
     for folder in ("fixtures", "golden"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)

@@ -1,4 +1,4 @@
-"""The gpu suite: what is not CUDA's alone runs on a CPU too, in every run, so that no body first runs on a GPU."""
+"""The gpu suite: a test that does not need CUDA runs on a CPU too, so that no test runs for the first time on a GPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ CUDA = pytest.param(
     "cuda",
     marks=[
         pytest.mark.gpu,
-        # On a machine that nobody has prepared, what a driver or torch warns about is shown and fails nothing.
+        # Warnings of a driver or of torch on a GPU machine are shown, and do not fail the test as they do elsewhere.
         pytest.mark.filterwarnings("default"),
     ],
 )

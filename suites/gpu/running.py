@@ -1,4 +1,4 @@
-"""Ways of running that only CUDA has, each with what stands for it on a CPU, and one step of a pair to run in them."""
+"""Ways of running that only CUDA has, each with a substitute on a CPU, and one step of a pair to run in them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.models.target import Target
 __all__ = ["PairStep", "Recorded", "held_bytes", "on_streams"]
 
 _Result = TypeVar("_Result")
-# Long enough that the work of every stream is queued before that of the first begins.
+# Long enough that the work of every stream is queued before the first begins.
 _CYCLES = 20_000_000
 
 
@@ -25,9 +25,9 @@ class PairStep:
     """A target's forward with capture, and the draft's first chain from it: all on the device, nothing read back.
 
     Args:
-        target: The target.
-        draft: Its draft.
-        boundaries: What is captured.
+        target: Captured while the step is entered as a context manager.
+        draft: Reads the target's states.
+        boundaries: In the order of concatenation.
         steps: Chain length k.
         length: Tokens of a prompt.
     """
@@ -55,7 +55,7 @@ class PairStep:
         Returns:
             Its logits [1, T, vocab] and the concatenated states [1, T, W].
         """
-        # Not `Target.forward`: that looks for numbers that are none, and reads the answer back.
+        # Not `Target.forward`, which looks for NaN and reads the answer back.
         logits = self._target.model(input_ids=ids, use_cache=False).logits
         return logits, self._capture.concatenated()
 
@@ -74,11 +74,11 @@ class PairStep:
 
 
 class Recorded:
-    """A function of token ids that is recorded once and replayed: a CUDA graph; on a CPU it is just called again.
+    """A function of token ids that is recorded once as a CUDA graph and replayed; on a CPU it is called again.
 
     Args:
         function: From ids to tensors.
-        example: The ids with which it is recorded, which say shape and device.
+        example: Ids to record it with, of the shape and on the device of all later ones.
     """
 
     def __init__(self, function: Callable[[Tensor], tuple[Tensor, ...]], example: Tensor) -> None:
@@ -89,7 +89,7 @@ class Recorded:
             self._record()
 
     def _record(self) -> None:
-        # As torch asks: some runs on a stream of their own first, in which libraries allocate what they keep.
+        # torch asks for some runs on a side stream first, in which libraries allocate what they keep.
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -111,7 +111,7 @@ class Recorded:
 
 
 def on_streams(device: str, functions: Sequence[Callable[[], _Result]]) -> list[_Result]:
-    """Run functions on a CUDA stream each, all at once; on a CPU one after the other."""
+    """Run functions at once, each on a CUDA stream of its own; on a CPU one after the other."""
     if device != "cuda":
         return [function() for function in functions]
     results = []
@@ -126,12 +126,12 @@ def on_streams(device: str, functions: Sequence[Callable[[], _Result]]) -> list[
 
 
 def held_bytes(device: str) -> int:
-    """Return the bytes that tensors hold on a device, once what nobody refers to is collected."""
+    """Return the bytes that tensors take on a device after garbage collection."""
     gc.collect()
     if device == "cuda":
         torch.cuda.synchronize()
         return torch.cuda.memory_allocated()
-    # By the object's own type: some of torch's answer `isinstance` with a warning.
+    # By the type itself, since `isinstance` of some of torch's objects warns.
     tensors = [thing for thing in gc.get_objects() if issubclass(type(thing), Tensor) and thing.device.type == "cpu"]
     storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors}
     return sum(storages.values())

@@ -1,7 +1,7 @@
-"""A stand-in for a device that is not the CPU: it computes on the CPU and keeps a GPU's rules.
+"""A stand-in for a GPU: it computes on the CPU and enforces the rules of another device.
 
-Its tensors say that they lie on `DEVICE`, and do not mix with those of the CPU; what is built on the CPU by mistake is
-seen on a machine without a GPU. It is no GPU: kernels, streams and rounding are the CPU's.
+Its tensors say that they are on `DEVICE`, and do not mix with those of the CPU, so that a tensor built on the CPU by
+mistake is found on a machine without a GPU. Kernels, streams and rounding are the CPU's.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 __all__ = ["DEVICE", "MixedDevicesError", "ReadBackError", "StandIn"]
 
-# Of torch's device types the one that nothing else here uses, and that torch lets a tensor say it lies on.
+# The one of torch's device types that nothing else here uses and that torch lets a wrapped tensor claim.
 DEVICE = "meta"
 _COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
-# CUDA takes indices from the CPU; masks and values it does not.
+# CUDA accepts indices from the CPU, but neither masks nor values.
 _INDEXING = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default, torch.ops.aten._index_put_impl_.default)
 
 
 class MixedDevicesError(RuntimeError):
-    """An operation on tensors of the device and of the CPU."""
+    """An operation mixes tensors of the device with tensors of the CPU."""
 
 
 class ReadBackError(RuntimeError):
-    """A value was read back where nothing may be."""
+    """A value was read back while nothing may be."""
 
 
 class _Placed(Tensor):
-    """A tensor that says it lies on the device; `held` holds its values."""
+    """A tensor that says it is on the device; `held` has its values."""
 
     held: Tensor
 
@@ -50,7 +50,7 @@ class _Placed(Tensor):
         return f"{self.held!r} on the stand-in"
 
     def tolist(self) -> Any:
-        """Return the values as lists; torch itself refuses that for a kind of tensor of one's own."""
+        """Return the values as lists, which torch refuses for a subclass."""
         return self.cpu().tolist()
 
     @classmethod
@@ -61,7 +61,7 @@ class _Placed(Tensor):
 
 
 class _WithValues(TorchFunctionMode):
-    """`torch.tensor` with its values: for this device type torch leaves them out."""
+    """Lets `torch.tensor` keep its values, which torch drops for this device type."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -74,7 +74,7 @@ class _WithValues(TorchFunctionMode):
 
 
 class StandIn(TorchDispatchMode):
-    """Inside it, tensors can be made on and moved to `DEVICE`."""
+    """While it is active, tensors can be made on `DEVICE` and moved to it."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -92,7 +92,7 @@ class StandIn(TorchDispatchMode):
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
-        """Stay in force inside an operation."""
+        """Stay active inside an operation."""
         super().__enter__()  # type: ignore[no-untyped-call]
         try:
             yield
@@ -101,7 +101,7 @@ class StandIn(TorchDispatchMode):
 
     @contextlib.contextmanager
     def unread(self) -> Iterator[None]:
-        """Refuse whatever reads a value back, which no CUDA graph can record."""
+        """Refuse operations that read a value back, which no CUDA graph can record."""
         self._readable = False
         try:
             yield
@@ -112,7 +112,7 @@ class StandIn(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         named = dict(kwargs or {})
-        # In inference mode, operations that are made of others arrive whole.
+        # In inference mode, composite operations are not decomposed before they arrive here.
         with self.again():
             result = func.decompose(*args, **named)
         if result is not NotImplemented:
@@ -130,7 +130,7 @@ class StandIn(TorchDispatchMode):
             named["device"] = torch.device("cpu")
         result = func(*_unwrapped(args), **_unwrapped(named))
         if func._schema.is_mutable and args and result is not None:
-            # In place: the same tensor comes back.
+            # An operation in place returns the same tensor.
             return args[0] if isinstance(args[0], Tensor) else result
         if asked.type == DEVICE if asked is not None else bool(placed):
             return tree_map(lambda value: _Placed(value) if isinstance(value, Tensor) else value, result)

@@ -1,4 +1,4 @@
-"""The reference engine on every device: what is captured, the rounds of replay, and the gate of the built-in pair."""
+"""The reference engine on every device: captured states, the rounds of replay, and the gate of the built-in pair."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LAYERS = 5
 @given(case=layer_cases())
 @settings(max_examples=40)
 def test_the_concatenation_is_what_transformers_hands_on(device: str, case: LayerCase) -> None:
-    """All from one forward, so that what a kernel rounds differently from call to call does not matter."""
+    """All from one forward, so that a kernel that rounds differently from call to call does not matter."""
     target = placed(case.architecture, case.num_layers, device)
     turned = tuple(reversed(case.boundaries)) + case.boundaries[:1]
     model, ids = target.model, ids_of().to(device)
@@ -56,7 +56,7 @@ def test_the_concatenation_is_what_transformers_hands_on(device: str, case: Laye
     assert all(torch.equal(one, other) for one, other in zip(others, expected, strict=True))
 
 
-# torch multiplies the experts of a mixture in float32 at most.
+# torch has no kernel for the experts of a mixture in float64.
 DENSE = [name for name, (_, sizes) in ARCHITECTURES.items() if "num_experts_per_tok" not in sizes]
 
 
@@ -140,11 +140,11 @@ def test_replay_is_sequential_decoding_on_the_built_in_pair(device: str) -> None
 
 
 def _some(device: str, count: int) -> str | None:
-    """Return which prompts to run: all on a GPU, on a CPU as many as tell enough."""
+    """Return which prompts to run: all on a GPU, and a sufficient number on a CPU."""
     return None if device == "cuda" else str(count)
 
 
-# In float16 and bfloat16 the golden's own class is another one: its margin decides, and the noise of the run's dtype.
+# In float16 and bfloat16 the run is of another class than the golden: the margin and the noise of its dtype decide.
 @pytest.mark.parametrize(("dtype", "count"), [("float32", 16), ("float16", 6), ("bfloat16", 24)])
 def test_the_built_in_pair_passes_against_the_golden_of_a_cpu(device: str, dtype: str, count: int) -> None:
     result = check(prepare("tiny", device=device, dtype=dtype), prompts=_some(device, count))
@@ -157,7 +157,7 @@ def test_the_built_in_pair_passes_against_the_golden_of_a_cpu(device: str, dtype
 
 @pytest.mark.parametrize(("dtype", "count"), [("float32", 16), ("bfloat16", 24)])
 def test_one_id_off_by_one_is_seen_in_every_dtype(device: str, dtype: str, count: int, tmp_path: Path) -> None:
-    """The counterpart: tolerances that let everything pass would let the tests above pass too."""
+    """The counterpart: with tolerances that let everything pass, the tests above would pass too."""
     pair = prepare(copy_pair(tmp_path, ids=[2, 3, 6]), device=device, dtype=dtype)
     result = check(pair, prompts=_some(device, count))
     assert result.verdict is State.CHANGED, failure(result)
@@ -175,7 +175,7 @@ def test_a_golden_of_the_device_itself(device: str, tmp_path: Path) -> None:
 
 
 def test_float64_is_float64(device: str) -> None:
-    """transformers casts to float32 on its way, which `exact` undoes on every device."""
+    """transformers casts to float32 inside the model, which `exact` undoes on every device."""
     target, ids = placed("LlamaForCausalLM", LAYERS, device, torch.float64), ids_of().to(device)
     with torch.inference_mode():
         exactly = target.forward(ids)

@@ -1,4 +1,4 @@
-"""Pairs on the real SGLang, in every way of serving them, against their goldens by the gate's own rules."""
+"""Pairs on the real SGLang, served in every way, against their goldens by the gate's own rules."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CPU_PLATFORM = "sglang_cpu_platform"
 
 
 def _require_sglang(device: str) -> None:
-    """Skip where SGLang is not installed for the device."""
+    """Skip if SGLang is not installed for the device."""
     try:
         importlib.metadata.version("sglang")
     except importlib.metadata.PackageNotFoundError:
@@ -59,11 +59,11 @@ def _built_in(device: str, file: Path | None = None) -> Pair:
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
-    """Return what writes the tiny pair with short texts, for Triton's interpreter."""
+    """Return a function that writes the tiny pair with short continuations, for Triton's interpreter."""
 
     @functools.cache
     def write() -> Path:
-        # Where a GPU runs the pair as it stands, nothing of this is needed.
+        # Imported here, since a GPU runs the pair as it is and needs nothing of this.
         from suites.sglang.short_pair import record_short
 
         return record_short(tmp_path_factory.mktemp("short"))
@@ -87,16 +87,16 @@ def _served(pair: Pair, prompts: str | None) -> tuple[CheckResult, str]:
 
 
 def _require_good(result: CheckResult, log: str, arguments: Mapping[str, Any]) -> None:
-    """Require the gate's yes, and that the engine was served as it was asked to be."""
+    """Require that the gate passes, and that the engine ran with the arguments it was given."""
     assert result.exit_code == 0, failure(result)
     assert str(result.findings["lossless"].state) == "pass", failure(result)
     assert result.measurement.acceptance.rounds > 0
     if result.measurement.run.dtype == "float32":
-        # Rounding turns nothing over here: each prompt counts what its golden does.
+        # In float32 rounding changes no token: each prompt has its golden's counts.
         golden = {prompt.id: tuple(prompt.histogram) for prompt in result.golden.document.prompts}
         for record in result.measurement.run.records:
             assert tuple(record.histogram) == golden[record.id], record.id
-    # The arguments as SGLang has resolved them: it turns some off by itself.
+    # The arguments as SGLang resolved them, since it turns some off by itself.
     (resolved,) = re.findall(r"server_args=(\{.*\})", log)[:1]
     for name, value in arguments.items():
         found = re.search(rf"'{name}': ([^,]+)", resolved)
@@ -109,7 +109,7 @@ def _require_good(result: CheckResult, log: str, arguments: Mapping[str, Any]) -
 
 
 def _ways(files: list[Path | None]) -> Iterator[Any]:
-    """Yield every device, file and way of serving; a file of the user's runs on CUDA only."""
+    """Yield every device, file and way of serving; a user's own file runs on CUDA only."""
     gpu = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
     for device, ways in WAYS.items():
         for file in files if device == "cuda" else [None]:
@@ -143,19 +143,19 @@ def test_ways_of_serving_change_nothing(
             pytest.skip(f"{visible} visible GPU, or heads that cannot be shared out: no tensor parallelism")
         arguments: Mapping[str, Any] = {"tp_size": ranks}
         if device == "cpu":
-            # Which core each rank has; SGLang would divide the memory's nodes, of which there may be one only.
+            # The core of each rank. By itself SGLang divides the NUMA nodes, of which there may be only one.
             monkeypatch.setenv("SGLANG_CPU_OMP_THREADS_BIND", f"0|{(os.cpu_count() or 1) - 1}")
     else:
         arguments = WAYS[device][way]
         if device == "cpu":
-            # Always so there, by the harness' own arguments.
+            # The harness' own arguments always say so on a CPU.
             assert arguments["disable_cuda_graph"]
             assert arguments["disable_overlap_schedule"]
     result, log = _served(arguments_of(pair, arguments), _cheapest(pair, device))
     _require_good(result, log, arguments)
 
 
-# Which names `ServerArgs` takes, and what it makes of them before it looks at the machine.
+# Which names `ServerArgs` accepts, and the values it gives them before it looks at the machine.
 _TAKEN = """
 import json, sys
 from sglang.srt.plugins import load_plugins
@@ -172,7 +172,7 @@ sys.stdout.write("TAKEN" + json.dumps(taken))
 @pytest.mark.sglang
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_sglang_takes_the_arguments_of_every_way(device: str) -> None:
-    """Those for CUDA are taken without a GPU too: an argument that a release has renamed is seen here."""
+    """Also those for CUDA, without a GPU: an argument that a release has renamed is found here."""
     _require_sglang("cpu")
     pair = _built_in("cpu").with_engine(device=device)
     ways = [*WAYS[device].values(), {"tp_size": 2, **BUILT_IN[device][1]}]
@@ -190,7 +190,7 @@ def test_sglang_takes_the_arguments_of_every_way(device: str) -> None:
 
 
 def test_how_many_gpus_a_pair_is_shared_out_over() -> None:
-    """Four heads of queries and two of keys: a third GPU is not used, nor a fifth."""
+    """Four query heads and two key heads: neither a third GPU is used, nor a fifth."""
     assert [ranks_for(load_pair(find_pair("tiny")), visible) for visible in (0, 1, 2, 3, 4, 8)] == [1, 1, 2, 2, 4, 4]
 
 
@@ -201,7 +201,7 @@ def test_any_two_switches_meet_in_all_four_ways() -> None:
 
 
 def test_pairs_of_a_folder_are_run_in_every_way(tmp_path: Path, pytestconfig: pytest.Config) -> None:
-    """Each on CUDA, and marked."""
+    """Each on CUDA, with the marker."""
     (tmp_path / "below").mkdir()
     for place in ("one", "below/two"):
         (tmp_path / f"{place}.pair.toml").write_text("")

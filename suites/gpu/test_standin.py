@@ -1,4 +1,4 @@
-"""The whole reference engine on a stand-in for a GPU: what lies on the CPU by mistake is seen without one."""
+"""The whole reference engine on a stand-in for a GPU: a tensor on the CPU by mistake is found without one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_built_in_pair_passes(dtype: str) -> None:
 
 
 def test_what_a_golden_is_made_of_and_what_is_shown(tmp_path: Path) -> None:
-    # In bfloat16, so that no copy in bfloat16 is made of it: modules of the stand-in are moved once.
+    # In bfloat16, so that no bfloat16 copy is made: modules of the stand-in can be moved only once.
     pair = prepare(write_pair(tmp_path), dtype="bfloat16")
     prompts, engine = load_prompts(pair)[:2], ReferenceEngine("replay")
     results = []
@@ -89,7 +89,7 @@ def test_what_lies_on_the_cpu_by_mistake_is_seen(
     monkeypatch.setattr(owner, name, broken)
     with StandIn(), pytest.raises(MixedDevicesError):
         measure(prepare(file, device=DEVICE, engine="reference:batched"))
-    # On a CPU nobody would know.
+    # On a CPU the same mistake goes unnoticed.
     measure(prepare(file, engine="reference:batched"))
 
 
@@ -99,7 +99,7 @@ def test_the_rules_of_the_stand_in() -> None:
         assert there.device.type == DEVICE
         assert torch.equal((there[:, 1:] * 2).cpu(), here[:, 1:] * 2)
         assert torch.tensor([[1, 2]], device=DEVICE).tolist() == [[1, 2]]
-        # As on CUDA: a number of the CPU goes anywhere, and so does an index.
+        # As on CUDA, a scalar on the CPU can be used anywhere, and so can an index.
         assert (there + torch.tensor(1.0)).sum().item() == 21
         assert there[torch.tensor([1])].tolist() == [[3, 4, 5]]
         for function in (torch.add, torch.sub, lambda *both: torch.cat(both), torch.maximum):

@@ -36,7 +36,7 @@ def test_rounds_equal_the_reference() -> None:
         assert ours.rounds == theirs.rounds, ours.id
         assert ours.chains == theirs.chains, ours.id
         assert ours.continuation == theirs.continuation == texts[ours.id][: len(ours.continuation)], ours.id
-    # As wired: in the incident's wiring this draft is right one time in ten.
+    # With the incident's wiring this draft's rate is 0.1.
     counts = measure_acceptance(map(counts_of, records))
     assert counts.rate is not None
     assert counts.rate > 0.7

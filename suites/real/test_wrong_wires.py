@@ -1,4 +1,4 @@
-"""Every wrong layer id of the real pair is red on a part of its prompts, by some detector that runs the draft."""
+"""Every wrong layer id of the real pair is red on some of its prompts, by a detector that runs the draft."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from pathlib import Path
 import pytest
 
 from fixtures.smollm2.recipe import BOUNDARIES
-from fixtures.smollm2.wirings import boundary_faults
 from harness.commands.check import CheckResult, check
 from harness.commands.prepare import prepare
 from harness.engines.reference import loaded
+from harness.faults.wirings import boundary_faults
 from harness.models.target import load_target
 from suites.support.real_target import require_target
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "smollm2"
 IDS_KEY = "eagle_aux_hidden_state_layer_ids"
 FORWARD = {"proposals", "likelihood", "acceptance"}
-FAULTS = boundary_faults(BOUNDARIES["draft"], 30, BOUNDARIES["draft-embedding"])
+FAULTS = {
+    fault.name: fault.boundaries for fault in boundary_faults(BOUNDARIES["draft"], 30, BOUNDARIES["draft-embedding"])
+}
 SOME = "24"
 
 
@@ -62,14 +64,14 @@ def test_a_wrong_id_is_seen(tmp_path: Path, boundaries: tuple[int, ...]) -> None
 
 @pytest.mark.parametrize("draft", BOUNDARIES)
 def test_the_right_ids_pass(tmp_path: Path, draft: str) -> None:
-    """The counterpart: what is red here is red for its ids alone."""
+    """The counterpart: nothing but the ids makes the copies above red."""
     result = _check(tmp_path, BOUNDARIES[draft], draft)
     assert (result.verdict, result.exit_code, _red(result)) == ("pass", 0, set())
 
 
 @pytest.mark.parametrize(("draft", "served"), [("draft", "draft-embedding"), ("draft-embedding", "draft")])
 def test_the_incident_is_a_regression(tmp_path: Path, draft: str, served: str) -> None:
-    """Either draft is served the boundaries that the other was trained on; both figures and the cause are told."""
+    """Either draft is served the boundaries that the other was trained on; the report gives the drop and the cause."""
     result = _check(tmp_path, BOUNDARIES[served], draft)
     assert result.verdict == "regression"
     assert result.drop is not None

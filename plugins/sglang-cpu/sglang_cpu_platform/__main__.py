@@ -1,4 +1,4 @@
-"""Run a command with the environment of the platform: `python -m sglang_cpu_platform COMMAND…`."""
+"""Run a command in the platform's environment: `python -m sglang_cpu_platform COMMAND…`."""
 
 from __future__ import annotations
 

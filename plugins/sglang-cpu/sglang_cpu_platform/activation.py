@@ -1,4 +1,4 @@
-"""What SGLang calls through the entry points: both do nothing unless `SGLANG_PLATFORM` names this platform."""
+"""The functions behind the entry points: both do nothing unless `SGLANG_PLATFORM` names this platform."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sglang_cpu_platform import KNOWN_VERSIONS, NAME
 __all__ = ["activate", "mend"]
 
 _LOGGER = logging.getLogger("sglang_cpu_platform")
-# The function by which SGLang chooses tiles, by the GPU that it finds.
+# Chooses the sizes of tiles by the GPU.
 _TILES = "sglang.kernels.ops.attention.extend_attention._get_block_sizes_for_extend_attention"
 
 
@@ -21,9 +21,9 @@ def _asked() -> bool:
 
 
 def activate() -> str | None:
-    """Return the platform class that SGLang is to use, `None` unless it was asked for.
+    """Return the platform class that SGLang is to use; `None` unless it was asked for.
 
-    SGLang takes the only plugin that answers where no platform is named. On a GPU server that must not be this one.
+    If no platform is named, SGLang takes the only plugin that answers. On a GPU server that must not be this one.
     """
     if not _asked():
         return None
@@ -39,7 +39,7 @@ def activate() -> str | None:
 
 
 def mend() -> None:
-    """Change what the platform interface has no seam for, in this process."""
+    """Change, in this process, what the platform interface cannot."""
     if not _asked():
         return
     import torch
@@ -47,22 +47,22 @@ def mend() -> None:
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
     from triton.runtime import interpreter
 
-    # The only branch of the tree functions that takes SGLang's own Triton kernels.
+    # The one branch of the tree functions that uses SGLang's own Triton kernels.
     spec_tree._is_xpu = True
     if not torch.cuda.is_available():
-        # Eagle3DeepseekV2ForCausalLM waits for the device after it has loaded its weights, whichever that is.
+        # Eagle3DeepseekV2ForCausalLM waits for CUDA after it has loaded its weights, on whichever device.
         torch.cuda.synchronize = _nothing_to_wait_for
-    # The interpreter checks every integer operation for overflow, which compiled kernels do in debug mode only. It is
-    # a third of the time.
+    # The interpreter checks every integer operation for overflow, which takes a third of the time. Compiled kernels do
+    # so in debug mode only.
     builder = interpreter.interpreter_builder
     builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
     HookRegistry.register(_TILES, _tiles, HookType.AFTER)
 
 
 def _tiles(sizes: tuple[int, ...], *_shape: int, **_named_shape: int) -> tuple[int, ...]:
-    """Return the sizes of an attention kernel's tiles as they suit the interpreter.
+    """Return sizes of an attention kernel's tiles that suit the interpreter.
 
-    Each operation on a tile costs the same up to some thousand numbers, so few wide tiles are fast; and a verification
+    An operation on a tile takes the same time up to some thousand numbers, so a few wide tiles are fast. A verification
     has few rows.
     """
     *widths, _rows, _columns, warps = sizes

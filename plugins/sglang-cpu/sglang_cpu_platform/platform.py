@@ -18,7 +18,7 @@ _BACKEND = "triton"
 class InterpretedCpuPlatform(CpuDeviceMixin, SRTPlatform):
     """A CPU that runs Triton kernels in Triton's interpreter."""
 
-    # Out of tree, and not CPU: SGLang's own CPU paths call compiled kernels that only its CPU build has.
+    # Out of tree rather than CPU: SGLang's own CPU paths call compiled kernels that only its CPU build has.
     _enum = PlatformEnum.OOT
     capabilities = PlatformCapabilities(supports_triton=True)
 
@@ -32,7 +32,7 @@ class InterpretedCpuPlatform(CpuDeviceMixin, SRTPlatform):
         return _BACKEND
 
     def supports_speculative_algorithm(self, algorithm: str) -> bool:
-        """Whether the algorithm was run here."""
+        """Whether the algorithm was tried on this platform."""
         return algorithm in _ALGORITHMS
 
     def supports_speculative_draft_attention_backend(self, algorithm: str, backend: str) -> bool:
@@ -45,7 +45,7 @@ class InterpretedCpuPlatform(CpuDeviceMixin, SRTPlatform):
         return "eager"
 
     def get_speculative_cache_locs_fn(self) -> Callable[..., torch.Tensor]:
-        """Return what gathers the cache locations of the tokens to verify."""
+        """Return the function that gathers the cache locations of the tokens to verify."""
         return _cache_locations
 
 
@@ -64,7 +64,7 @@ def _cache_locations(
         req_to_token: [rows, longest]: the slots of each row's tokens.
         start_offset: [B]: the first token.
         end_offset: [B]: one past the last.
-        **_sizes: The batch size, the tokens a request and the device, which the above say too.
+        **_sizes: Batch size, tokens per request and device, which the tensors above imply.
 
     Returns:
         int64 [sum of the lengths].

@@ -1,4 +1,4 @@
-"""What stands for everything that the fake does not have."""
+"""Functions that raise, in place of everything that the fake does not have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["refusing"]
 
 
 def refusing(module: str) -> Callable[[str], Any]:
-    """Return a module's `__getattr__`: every public name is a function that raises."""
+    """Return a module's `__getattr__`, for which every public name is a function that raises."""
 
     def getattribute(name: str) -> Any:
         if name.startswith("_"):
@@ -17,7 +17,7 @@ def refusing(module: str) -> Callable[[str], Any]:
 
         def refuse(*_arguments: object, **_keywords: object) -> NoReturn:
             raise RuntimeError(
-                f"{module}.{name} was called, and torchvision is not installed: this is the fake of sglang-cpu-platform"
+                f"{module}.{name} was called, but torchvision is not installed: this is the fake of sglang-cpu-platform"
             )
 
         return refuse

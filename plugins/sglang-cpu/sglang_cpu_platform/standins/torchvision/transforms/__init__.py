@@ -1,4 +1,4 @@
-"""A fake `torchvision.transforms`: only the names of the interpolations are real."""
+"""A fake `torchvision.transforms`, in which only the names of the interpolations are real."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["InterpolationMode", "functional", "v2"]
 
 
 class InterpolationMode(enum.Enum):
-    """The interpolations, as torchvision names them."""
+    """The interpolations by torchvision's names."""
 
     NEAREST = "nearest"
     NEAREST_EXACT = "nearest-exact"
