@@ -17,7 +17,6 @@ UNIT = ROOT / "suites" / "unit"
 WAITING: frozenset[str] = frozenset(
     {
         "detectors/test_detectors.py",
-        "faults/test_wirings.py",
     }
 )
 

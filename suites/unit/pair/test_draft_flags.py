@@ -206,7 +206,7 @@ class _Bomb:
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [(_Bomb(), "cannot be read"), ([1, 2], "no state dict"), ({"fc.weight": "text"}, "no state dict")],
+    [(_Bomb(), "cannot be read"), ([1, 2], "not a state dict"), ({"fc.weight": "text"}, "not a state dict")],
 )
 def test_a_pickle_that_is_no_state_dict(content: Any, told: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
