@@ -28,8 +28,8 @@ __all__ = [
     "translate_body",
 ]
 
-# The value of a step: a mapping by names of its own, or ids, or states (`None` is not any boundary's), or nothing. The norm of a
-# state may not be finite.
+# The value of a step: a mapping by names of its own, or ids, or states (`None` is not any boundary's), or nothing. The
+# norm of a state may not be finite.
 StepValue = Mapping[str, bool | Unbounded | str | Sequence[int | Unbounded] | None] | Sequence[int | None] | None
 
 
