@@ -25,7 +25,7 @@ def json_text(body: dict[str, Any]) -> str:
     return json.dumps(_finite(body), ensure_ascii=False, indent=2, allow_nan=False)
 
 
-def print_json(body: Body) -> None:
+def print_json(body: Body | dict[str, Any]) -> None:
     """Print a command's body as one JSON object; see `json_text`."""
     printed = plain(body)
     text = json_text(printed)
