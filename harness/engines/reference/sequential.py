@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
-from harness.counts.rounds import Limits, RoundCounter
-from harness.counts.run import PromptRecord, accepted_of, histogram_of
+from harness.counts.rounds import Limits, RoundCounter, accepted_prefix
+from harness.counts.run import PromptRecord, histogram_of
 from harness.engines.reference.draft_cache import DraftCache
 from harness.models.draft import Eagle3Draft
 from harness.models.target import Target
@@ -46,7 +46,7 @@ class Decoded:
 
     def verify(self, chain: Sequence[int], predicted: Sequence[int]) -> int:
         """Take one round's chain and the target's k+1 predictions; return the number of tokens accepted."""
-        accepted = accepted_of(chain, predicted)
+        accepted = accepted_prefix(chain, predicted)
         self.chains.append(tuple(chain))
         self.text.extend(self.counter.add(len(chain), accepted, [*chain[:accepted], predicted[accepted]]))
         return accepted
