@@ -24,6 +24,7 @@ from harness.cli.measure import measure
 from harness.cli.nightly import nightly
 from harness.cli.power import power
 from harness.cli.record import record
+from harness.cli.schema import schema
 from harness.cli.trace import trace
 from harness.cli.translate import translate
 from harness.errors import HarnessError, one_line
@@ -53,6 +54,7 @@ app.command()(trace)
 app.command()(layers)
 app.command()(translate)
 app.command()(conformance)
+app.command()(schema)
 
 
 def _version(asked: bool) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["fail", "leave_stdout", "note", "print_json", "print_report", "progress", "usage_message"]
 
 
-def print_json(body: Body) -> None:
+def print_json(body: Body | dict[str, Any]) -> None:
     """Print a command's body as one JSON object; see `json_text`."""
     printed = plain(body)
     text = json_text(printed)

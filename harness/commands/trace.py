@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.counts.run import accepted_of
+from harness.counts.rounds import accepted_prefix
 from harness.engines.base import Probe, Resolved, StateView
 from harness.engines.registry import find_prober
 from harness.errors import InputError
@@ -317,7 +317,7 @@ def _resolved_steps(pair: Pair, resolved: Resolved) -> list[Step]:
 
 def _verification_step(probe: Probe) -> Step:
     assert probe.predicted is not None
-    agreeing = accepted_of(probe.proposals, probe.predicted)
+    agreeing = accepted_prefix(probe.proposals, probe.predicted)
     value = {"accepted": probe.accepted, "target's choices": list(probe.predicted)}
     ok = agreeing == probe.accepted
     note = None if ok else f"{agreeing} of the chain are the target's choices"

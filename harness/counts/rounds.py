@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from harness.counts.run import EosRound
 
-__all__ = ["Limits", "RoundCounter", "walk"]
+__all__ = ["Limits", "RoundCounter", "accepted_prefix", "walk"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,18 @@ class Limits:
         return max(0, min(last, self.max_new_tokens - 1, len(text) - 1))
 
 
+def accepted_prefix(chain: Sequence[int], choices: Sequence[int]) -> int:
+    """Return how many tokens of a chain are accepted: its longest prefix that equals the target's choices.
+
+    Args:
+        chain: The proposed tokens.
+        choices: What the target chooses after the last known token and after each token of the chain. At the end of a
+            text that EOS ended they are fewer than the chain, and what lies past them cannot be accepted.
+    """
+    pairs = enumerate(zip(chain, choices, strict=False))
+    return next((index for index, (ours, chosen) in pairs if ours != chosen), min(len(chain), len(choices)))
+
+
 class RoundCounter:
     """Collects one prompt's rounds as a decoder makes them."""
 
@@ -94,12 +106,7 @@ def walk(text: Sequence[int], proposals: NDArray[np.int64], limits: Limits) -> R
     counter = RoundCounter(limits)
     position = 0
     while position < limits.starts(text) and counter.eos_round is None:
-        following = text[position + 1 : position + 1 + limits.num_steps]
-        accepted = 0
-        for proposed, actual in zip(proposals[position].tolist(), following, strict=False):
-            if proposed != actual:
-                break
-            accepted += 1
+        accepted = accepted_prefix(proposals[position].tolist(), text[position + 1 :])
         emitted = text[position + 1 : position + accepted + 2]
         counter.add(limits.num_steps, accepted, emitted)
         position += accepted + 1

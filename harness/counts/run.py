@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EosRound", "PromptRecord", "Run", "TargetCheck", "accepted_of", "changed_windows", "histogram_of"]
+__all__ = ["EosRound", "PromptRecord", "Run", "TargetCheck", "changed_windows", "histogram_of"]
 
 
 @dataclass(frozen=True)
@@ -124,14 +124,6 @@ def histogram_of(rounds: list[int] | tuple[int, ...], num_steps: int) -> tuple[i
     for accepted in rounds:
         counts[accepted] += 1
     return tuple(counts)
-
-
-def accepted_of(chain: Sequence[int], predicted: Sequence[int]) -> int:
-    """Return how many tokens of a chain are accepted: the longest prefix that the target predicts too."""
-    accepted = 0
-    while accepted < len(chain) and chain[accepted] == predicted[accepted]:
-        accepted += 1
-    return accepted
 
 
 def changed_windows(changed: NDArray[np.bool_], k: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.counts.rounds import accepted_prefix
 from harness.detectors import Findings
 from harness.detectors.base import Context, State
 from harness.detectors.stages import describe
@@ -58,11 +59,7 @@ def _verification(context: Context, findings: Findings) -> Attribution | None:
             continue
         position = 0
         for chain, accepted in zip(record.chains, record.rounds, strict=False):
-            following = record.continuation[position + 1 : position + 1 + len(chain)]
-            agreeing = next(
-                (index for index, (ours, text) in enumerate(zip(chain, following, strict=False)) if ours != text),
-                min(len(chain), len(following)),
-            )
+            agreeing = accepted_prefix(chain, record.continuation[position + 1 :])
             if accepted < agreeing:
                 return Attribution(
                     "verification",

@@ -8,15 +8,29 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.errors import InputError
+from harness.files import write_atomically
+from harness.report.body import Body
 
-__all__ = ["FOLDER", "generate", "main", "names", "shipped"]
+__all__ = ["FOLDER", "SchemasBody", "generate", "main", "names", "shipped"]
 
 FOLDER = Path(__file__).parents[1] / "schemas"
 _SUFFIX = ".schema.json"
+
+
+@dataclass(frozen=True)
+class SchemasBody(Body):
+    """`harness schema`: the names of the schemas.
+
+    Attributes:
+        schemas: A command's words joined by hyphens, `error` and `pytest`.
+    """
+
+    schemas: tuple[str, ...]
 
 
 def names() -> list[str]:
@@ -40,7 +54,7 @@ def shipped(name: str) -> dict[str, Any]:
 
 
 def _bodies() -> dict[str, Any]:
-    """Return the body's type by the schema's name. Whoever only reads a schema need not load torch for it."""
+    """Return the body's type by the schema's name; imported here, since reading a schema must not load torch."""
     from harness.report import golden_bodies, ids_bodies, nightly_bodies, run_bodies
     from harness.report.body import ErrorBody
     from harness.report.faults_body import FaultsBody
@@ -63,6 +77,7 @@ def _bodies() -> dict[str, Any]:
         "power": run_bodies.PowerBody,
         "pytest": SessionBody[run_bodies.CheckBody],
         "record": run_bodies.RecordBody,
+        "schema": SchemasBody,
         "trace": ids_bodies.TraceBody,
         "translate": ids_bodies.TranslateBody,
     }
@@ -129,8 +144,6 @@ def _attributes(docstring: str) -> dict[str, str]:
 
 def main() -> None:
     """Write every schema."""
-    from harness.files import write_atomically
-
     for name, text in generate().items():
         write_atomically(FOLDER / f"{name}{_SUFFIX}", text.encode())
 

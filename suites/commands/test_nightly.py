@@ -20,6 +20,7 @@ from harness.nightly.results import Failure, Nightly, NightlyState, RunInfo, rea
 from harness.report.nightly import issue_body, page, summary
 from suites.support.builtin_pairs import ROOT
 from suites.support.command import Command
+from suites.support.schemas import read_valid
 
 ARGUMENTS = ("-p", "no:cacheprovider")
 RUN = RunInfo("gpu", "77", "2026-03-01 03:41", "0123456789abcdef", "https://example.org/runs/77")
@@ -39,6 +40,7 @@ def run_pytest(recorded: Path, pytester: pytest.Pytester) -> Callable[..., Path]
         out = pytester.path / "out"
         written = ("--acceptance-json", out / "results.json", "--junitxml", out / "junit.xml")
         pytester.runpytest_inprocess(*ARGUMENTS, *written, *(arguments or (pairs,)))
+        read_valid("pytest", out / "results.json")
         return out
 
     return run
@@ -50,7 +52,10 @@ def _read(folder: Path, job: str = "success") -> Nightly:
 
 def _report(harness: Command, folder: Path, *options: object) -> Any:
     files = ("--results", folder / "results.json", "--junit", folder / "junit.xml")
-    return harness("nightly", "report", folder / "report", *files, *options)
+    done = harness("nightly", "report", folder / "report", *files, *options)
+    if (folder / "report" / "nightly.json").exists():
+        read_valid("nightly-report", folder / "report" / "nightly.json")
+    return done
 
 
 def test_green(run_pytest: Callable[..., Path], harness: Command) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from suites.support.command import Command
 from suites.support.random_pair import PAIR
+from suites.support.schemas import read_valid
 
 ARGUMENTS = ("-p", "no:cacheprovider")
 CLASS = "reference-cpu-float32.json"
@@ -141,7 +141,7 @@ def test_pytest_tells_unused_goldens_without_failing(project: Path, pytester: py
     result.assert_outcomes(passed=6, skipped=1)
     assert result.ret == 0
     result.stdout.fnmatch_lines([TOLD])
-    assert json.loads(out.read_text())["unused_goldens"] == [str(project / "golden" / "old")]
+    assert read_valid("pytest", out)["unused_goldens"] == [str(project / "golden" / "old")]
     assert _snapshot(project) == before
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,6 +14,7 @@ from harness.golden.schema import Totals
 from harness.golden.store import load_golden, save_golden
 from harness.golden.tensors import pack_tensors, tensors_name
 from harness.pair.pair import Pair
+from suites.support.schemas import read_valid
 
 ARGUMENTS = ("-p", "no:cacheprovider")
 
@@ -98,7 +98,7 @@ def test_one_measurement_a_pair(pairs: Path, pytester: pytest.Pytester, monkeypa
 def test_results_as_json(pairs: Path, pytester: pytest.Pytester) -> None:
     out = pytester.path / "out" / "results.json"
     pytester.runpytest_inprocess(*ARGUMENTS, pairs, "--acceptance-json", out).assert_outcomes(passed=6, skipped=1)
-    body = json.loads(out.read_text())
+    body = read_valid("pytest", out)
     (result,) = body["pairs"].values()
     assert body["schema_version"] == 1
     assert result["verdict"] == "pass"
@@ -200,7 +200,7 @@ def test_workers_share_one_measurement(pairs: Path, pytester: pytest.Pytester) -
     result = pytester.runpytest_subprocess(*ARGUMENTS, pairs, "-n", "2", "--acceptance-json", out)
     result.assert_outcomes(passed=6, skipped=1)
     result.stdout.fnmatch_lines(["random *pass * 8.6±**"])
-    (pair,) = json.loads(out.read_text())["pairs"].values()
+    (pair,) = read_valid("pytest", out)["pairs"].values()
     assert pair["verdict"] == "pass"
 
 

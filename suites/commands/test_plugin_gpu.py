@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 import torch
 
 from harness.plugin import gpu
+from suites.support.schemas import read_valid
 
 ARGUMENTS = ("-p", "no:cacheprovider")
 TESTS = """
@@ -77,7 +77,7 @@ def test_a_required_gpu_that_is_not_there_is_a_failure(pytester: pytest.Pytester
         ["*= not checked on this machine =*", f"2 tests marked gpu failed by --acceptance-require-gpu: {reason}"]
     )
     assert "Traceback" not in result.stdout.str()
-    assert json.loads(out.read_text())["not_checked"] == [{"marker": "gpu", "tests": 2, "reason": reason}]
+    assert read_valid("pytest", out)["not_checked"] == [{"marker": "gpu", "tests": 2, "reason": reason}]
     assert f"--acceptance-require-gpu: {reason}" in (pytester.path / "junit.xml").read_text()
 
 

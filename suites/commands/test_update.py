@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.golden.store import load_golden
+from suites.support.schemas import read_valid
 
 ARGUMENTS = ("-p", "no:cacheprovider")
 UPDATE = (*ARGUMENTS, "--acceptance-update", "--acceptance-reason", "retrained")
@@ -59,7 +60,7 @@ def test_a_golden_that_differs_is_recorded_with_the_reason(pairs: Path, pytester
     after = load_golden(_golden(pairs)).document
     assert (after.reason, after.wiring.boundaries) == ("retrained", [0, 2, 3])
     assert [entry.reason for entry in after.history] == [before.reason]
-    body = json.loads(out.read_text())
+    body = read_valid("pytest", out)
     (done,) = body["updates"].values()
     assert (done["done"], done["before"]["rate"], done["changed_prompts"]) == ("recorded", before.totals.rate, 6)
     assert body["pairs"] == {}

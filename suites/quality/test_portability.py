@@ -77,3 +77,7 @@ def test_the_wheel_carries_the_tiny_pair(tmp_path: Path) -> None:
     for name in ("chat-70.jsonl", "chat-80.jsonl"):
         carried = site / "harness/builtin/fixtures/prompts" / name
         assert carried.read_bytes() == (ROOT / "fixtures/prompts" / name).read_bytes()
+    schemas = sorted((ROOT / "harness/schemas").iterdir())
+    assert schemas
+    for file in schemas:
+        assert (site / "harness/schemas" / file.name).read_bytes() == file.read_bytes()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 
 from harness.report.schemas import names, shipped
 
-__all__ = ["require_printed", "require_valid"]
+__all__ = ["read_valid", "require_printed", "require_valid"]
 
 
 @functools.cache
@@ -27,13 +28,28 @@ def require_valid(name: str, body: Any) -> None:
     assert not errors, "\n".join(errors)
 
 
-def require_printed(arguments: Sequence[str], text: str) -> None:
-    """Fail unless a command's `--json` is one object of that command's schema, or of the error's."""
+def read_valid(name: str, file: Path) -> dict[str, Any]:
+    """Return the object that a file holds, which must be what a shipped schema says."""
+    body = _parse(file.read_text(encoding="utf-8"))
+    require_valid(name, body)
+    return body
 
+
+def _parse(text: str) -> dict[str, Any]:
     def not_json(value: str) -> None:
         raise AssertionError(f"{value} is not JSON")
 
     body = json.loads(text, parse_constant=not_json)
+    assert isinstance(body, dict)
+    return body
+
+
+def require_printed(arguments: Sequence[str], text: str) -> None:
+    """Fail unless a command's `--json` is one object of that command's schema, or of the error's."""
+    body = _parse(text)
+    if "$schema" in body:
+        jsonschema.Draft202012Validator.check_schema(body)
+        return
     if "error" in body:
         require_valid("error", body)
         return

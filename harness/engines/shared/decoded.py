@@ -6,8 +6,8 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from harness.counts.rounds import RoundCounter
-from harness.counts.run import PromptRecord, Run, accepted_of, histogram_of
+from harness.counts.rounds import RoundCounter, accepted_prefix
+from harness.counts.run import PromptRecord, Run, histogram_of
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
 
@@ -36,7 +36,7 @@ class Decoded:
 
     def verify(self, chain: Sequence[int], predicted: Sequence[int]) -> int:
         """Take one round's chain and the target's k+1 predictions; return the number of tokens accepted."""
-        accepted = accepted_of(chain, predicted)
+        accepted = accepted_prefix(chain, predicted)
         self.chains.append(tuple(chain))
         self.continuation.extend(self.counter.add(len(chain), accepted, [*chain[:accepted], predicted[accepted]]))
         return accepted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.counts.rounds import Limits, RoundCounter, walk
+from harness.counts.rounds import Limits, RoundCounter, accepted_prefix, walk
 from harness.counts.run import EosRound
 
 TEXT = tuple(range(100, 130))
@@ -17,6 +17,24 @@ def _chains(text: tuple[int, ...], accepted: list[int], k: int) -> np.ndarray:
     for position, right in enumerate(accepted):
         table[position, :right] = text[position + 1 : position + 1 + right]
     return table
+
+
+@pytest.mark.parametrize(
+    ("chain", "choices", "accepted"),
+    [
+        ((1, 2, 3), (1, 2, 3, 4), 3),
+        ((1, 2, 3), (1, 9, 3, 4), 1),
+        ((1, 2, 3), (9, 2, 3, 4), 0),
+        # A text that EOS ended has no choice past its end.
+        ((1, 2, 3), (1, 2), 2),
+        ((1, 2, 3), (), 0),
+        ((), (1,), 0),
+    ],
+)
+def test_the_longest_prefix_that_the_target_chooses_too(
+    chain: tuple[int, ...], choices: tuple[int, ...], accepted: int
+) -> None:
+    assert accepted_prefix(chain, choices) == accepted
 
 
 def test_a_walk_takes_the_accepted_tokens_and_one_bonus_token() -> None:

@@ -28,6 +28,7 @@ from harness.report.run_bodies import check_body
 from suites.support.command import Command
 from suites.support.faulty_server import Faulty, Told, serving, told_by
 from suites.support.random_pair import SERVABLE, write_pair
+from suites.support.schemas import require_valid
 
 # Seconds: to connect, of silence, and for a whole run; and what may come on top of these on a busy machine.
 CONNECT, SILENCE, TOTAL, SLACK = 1.0, 1.0, 4.0, 4.0
@@ -121,6 +122,7 @@ def test_check_gives_the_verdict_of_the_reference(recorded: Path, told: Told) ->
     assert {body["sampling_params"]["max_new_tokens"] for body in bodies if body.get("stream")} == {24 + 4}
     assert all(body["sampling_params"]["temperature"] == 0.0 for body in bodies)
     body = plain(check_body(result))
+    require_valid("check", body)
     assert body["server"]["version"] == "0.5.23"
     assert body["server"]["speculative_num_steps"] == 4
     assert "in-the-info" not in str(body)
@@ -464,7 +466,7 @@ def test_two_servers_compared(ready: tuple[Path, Faulty], harness: Command) -> N
         "compare", file, file, "--engine-a", "reference:sequential", "--endpoint-b", server.endpoint, "--json"
     )
     assert outcome.status == 0
-    assert outcome.json["drop"]["rate"]["estimate"] == 0
+    assert outcome.json["drops"]["rate"]["estimate"] == 0
     assert "server:sglang" in outcome.json["b"]["label"]
 
 

@@ -13,9 +13,12 @@ from harness.commands.check import check
 from harness.commands.measure import measure
 from harness.commands.prepare import prepare
 from harness.engines.server.metrics import read_sums
+from harness.report.body import plain
+from harness.report.run_bodies import check_body
 from suites.support.command import Command
 from suites.support.fake_vllm import FakeVllm, serving_vllm
 from suites.support.random_pair import PAIR, write_pair
+from suites.support.schemas import require_valid
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +99,9 @@ def test_the_floor_alone_is_judged(
     assert (str(finding.state), result.exit_code) == (state, status)
     assert f"the floor {floor:.2f} alone is judged" in finding.message
     assert result.drop is None
+    body = plain(check_body(result))
+    require_valid("check", body)
+    assert body["detectors"]["acceptance"]["golden_rate"] == result.golden.document.totals.rate
     others = {name: str(one.state) for name, one in result.findings.items() if name not in ("contract", "acceptance")}
     assert set(others.values()) == {"not_applicable"}
     assert result.pair.settings.served_by == "vllm"
