@@ -1,7 +1,7 @@
-"""The errors a user can meet, each with the exit status of the command line.
+"""Errors that reach a user, each with the exit status that the command line ends with.
 
-An error says what was found and what was expected, where, and what to do next. Whatever reads a file a user handed us
-raises `InputError`; a traceback that reaches a user is a bug in the harness.
+An error names the file and the key, the value found, the value expected and the next step. Code that reads a user's
+file raises `InputError`; a traceback that reaches a user is a bug in the harness.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class HarnessError(Exception):
 
 
 class InputError(HarnessError):
-    """A file, option or setting that cannot be used as it stands (exit 2).
+    """A file, option or setting that cannot be used as it is (exit 2).
 
     Args:
-        problem: What is wrong, one sentence without a final full stop.
-        file: The file or folder it was found in.
+        problem: One sentence that says what is wrong, without the full stop.
+        file: The file or folder at fault.
         key: The key, tensor, line or option at fault.
-        found: The value found.
-        expected: The value, range or form expected.
-        next_step: What the user should do now.
+        found: Text is shown as it is, any other value as Python writes it.
+        expected: The value, range or form that would have been accepted.
+        next_step: An instruction to the user, without the full stop.
     """
 
     exit_code = 2
@@ -56,7 +56,7 @@ class InputError(HarnessError):
         super().__init__(self._paragraph())
 
     def _paragraph(self) -> str:
-        # The end of a path is what names the file.
+        # Cut from the left: the end of a path names the file.
         file = self.file and one_line(self.file if len(self.file) <= 480 else f"…{self.file[-480:]}")
         where = ": ".join(part for part in (file, self.key) if part)
         text = f"{where}: {self.problem}" if where else self.problem
@@ -74,7 +74,7 @@ class InputError(HarnessError):
 
 
 class UnmeasuredError(HarnessError):
-    """The thing asked about could not be judged: nothing was measured (exit 3)."""
+    """The question cannot be answered, because nothing was measured (exit 3)."""
 
     exit_code = 3
 
@@ -138,7 +138,7 @@ def _keys(model: type[pydantic.BaseModel], location: Sequence[int | str]) -> lis
 
 
 def quote(value: object) -> str:
-    """Return a value out of a user's file as Python writes it."""
+    """Return a value from a user's file as Python writes it."""
     try:
         return repr(value)
     except (ValueError, RecursionError):
@@ -147,7 +147,7 @@ def quote(value: object) -> str:
 
 
 def one_line(text: str, limit: int | None = None) -> str:
-    """Return printable text on one line: what stands in a file must not break a message or draw on the terminal."""
+    """Return printable text on one line: text from a file must not break a message or control the terminal."""
     text = " ".join(text.split()) or "nothing"
     if limit is not None and len(text) > limit:
         text = f"{text[: limit - 1]}…"

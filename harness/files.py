@@ -1,4 +1,4 @@
-"""Reading and writing files so that a bad one is told and no half one is left."""
+"""Reading files with errors that name what is wrong, and writing them so that a half-written one is never left."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ __all__ = [
 
 
 def is_file(path: Path) -> bool:
-    """Return whether a path is a file; not one is a path that the system cannot even be asked about."""
-    # Path.is_file raises where a name is too long or a folder may not be looked into.
+    """Return whether a path is a file; a path that the system refuses to look up is not one."""
+    # Path.is_file raises if a name is too long or a folder may not be searched.
     return os.path.isfile(path)  # noqa: PTH113
 
 
@@ -43,7 +43,7 @@ def is_folder(path: Path) -> bool:
 
 
 def shown(path: Path) -> str:
-    """Return a path as it is shown: without detours, and relative where it lies under the working directory."""
+    """Return a path for a message: resolved, and relative if it is below the working directory."""
     resolved = path.resolve()
     here = Path.cwd()
     return str(resolved.relative_to(here) if resolved.is_relative_to(here) else resolved)
@@ -53,12 +53,12 @@ def read_text(path: Path, *, what: str, next_step: str | None = None) -> str:
     """Read a UTF-8 text file.
 
     Args:
-        path: The file.
-        what: What the file is, for the message ("pair file").
-        next_step: What the user should do if it is not there.
+        path: The file to read.
+        what: The file's role, for messages ("pair file").
+        next_step: An instruction to the user if the file cannot be read.
 
     Raises:
-        InputError: The file is missing, unreadable or no UTF-8 text, or begins with a byte order mark.
+        InputError: The file is missing, unreadable or not UTF-8 text, or begins with a byte order mark.
     """
     expected = "UTF-8 text"
     try:
@@ -76,12 +76,12 @@ def read_text(path: Path, *, what: str, next_step: str | None = None) -> str:
             next_step=next_step,
         ) from None
     except (OSError, ValueError) as error:
-        # ValueError: a path with a NUL in it.
+        # ValueError: the path contains a NUL.
         raise InputError(
             f"the {what} cannot be read",
             file=path,
             found=getattr(error, "strerror", None) or str(error),
-            expected="a file of text",
+            expected="a text file",
             next_step=next_step,
         ) from None
     if text.startswith("\ufeff"):
@@ -90,16 +90,16 @@ def read_text(path: Path, *, what: str, next_step: str | None = None) -> str:
             file=path,
             found="U+FEFF",
             expected=f"{expected} without one",
-            next_step="save it as plain UTF-8",
+            next_step="save it as UTF-8 without a byte order mark",
         )
     return text
 
 
 def read_json_object(path: Path, *, what: str, next_step: str | None = None) -> dict[str, Any]:
-    """Read a file that holds one JSON object.
+    """Read a file that contains one JSON object.
 
     Raises:
-        InputError: The file is missing, no JSON, holds a repeated key, or something else than an object.
+        InputError: The file is missing or not valid JSON, repeats a key, or contains something other than an object.
     """
     text = read_text(path, what=what, next_step=next_step)
     try:
@@ -116,7 +116,7 @@ def read_json_object(path: Path, *, what: str, next_step: str | None = None) -> 
         ) from None
     if not isinstance(value, dict):
         raise InputError(
-            f"the {what} holds no JSON object",
+            f"the {what} is not a JSON object",
             file=path,
             found=type(value).__name__,
             expected="an object",
@@ -129,7 +129,7 @@ def parse_json(text: str) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        ValueError: It is no JSON, repeats a key in an object, or is larger than Python can hold.
+        ValueError: It is not valid JSON, repeats a key in an object, or is nested more deeply than Python can read.
     """
     try:
         return json.loads(text, object_pairs_hook=_no_duplicates)
@@ -142,20 +142,20 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) != len(pairs):
         seen: set[str] = set()
         repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {repeated!r} stands twice")
+        raise ValueError(f"the key {repeated!r} occurs twice")
     return result
 
 
 def json_text(value: Any, *, indent: int | None = 2, ascii_only: bool = False) -> str:
-    """Return the JSON of a value that is written to a file or printed; see RFC 8259.
+    """Return the JSON of a value, for a file or for stdout.
 
     Args:
         value: Dictionaries with text as keys, lists, tuples, text, numbers, booleans and `None`.
-        indent: Spaces of each level; `None` puts everything on one line.
-        ascii_only: Whether to escape every other character.
+        indent: Spaces per level; `None` puts everything on one line.
+        ascii_only: Whether to escape all other characters.
 
     Returns:
-        The text without a final line break. Infinity and NaN, which JSON does not have, become null.
+        The text, without a final line break. Infinity and NaN become null: strict readers of JSON refuse them.
     """
     return json.dumps(_without_infinity(value), indent=indent, ensure_ascii=ascii_only, allow_nan=False)
 
@@ -178,15 +178,15 @@ def hash_file(path: Path) -> str:
 
 
 def hash_ids(ids: list[int]) -> str:
-    """Return a 16-digit hash of token ids: what identifies a prompt, whatever its text was written as."""
+    """Return a 16-digit hash of token ids, which identifies a prompt however its text was written."""
     return hashlib.sha256(json.dumps(ids, separators=(",", ":")).encode()).hexdigest()[:16]
 
 
 def require_writable(folder: Path) -> None:
-    """Refuse a folder that cannot be written, before any work is done for what is to stand in it.
+    """Refuse a folder that cannot be written, before any work is done for the files that go into it.
 
     Raises:
-        InputError: The folder cannot be made or written.
+        InputError: The folder cannot be created or written.
     """
     with making(folder):
         try:
@@ -197,10 +197,10 @@ def require_writable(folder: Path) -> None:
 
 @contextlib.contextmanager
 def making(folder: Path) -> Iterator[None]:
-    """Make a folder for a block; whatever was made and is still empty when the block ends is removed.
+    """Create a folder for a block; folders that were created and are still empty when the block ends are removed.
 
     Raises:
-        InputError: The folder cannot be made.
+        InputError: The folder cannot be created.
     """
     missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     try:
@@ -217,7 +217,7 @@ def making(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path` that takes its place when the block ends, and is removed when it fails.
+    """Yield a temporary path next to `path`, which replaces it when the block ends and is removed if the block fails.
 
     Raises:
         InputError: The folder or the file cannot be written.
@@ -233,7 +233,7 @@ def replacing(path: Path) -> Iterator[Path]:
             yield part
             with part.open("rb+") as stream:
                 os.fsync(stream.fileno())
-            # mkstemp makes files private; what replaces an ordinary file should be as readable as one.
+            # mkstemp makes files private; the file that it replaces was as readable as the umask allows.
             umask = os.umask(0)
             os.umask(umask)
             part.chmod(0o666 & ~umask)
@@ -249,12 +249,12 @@ def _unwritable(path: Path, error: OSError) -> InputError:
         "the file or folder cannot be written",
         file=path,
         found=error.strerror or str(error),
-        next_step="make it writable and see that there is room, or name another folder",
+        next_step="make it writable and free some disk space, or name another folder",
     )
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write bytes to `path` by a temporary file and a rename.
+    """Write bytes to a temporary file and rename it to `path`, so that no reader ever sees half of them.
 
     Raises:
         InputError: The folder or the file cannot be written.

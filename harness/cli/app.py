@@ -1,6 +1,6 @@
-"""The command line: options in, one path through `harness.commands.check`, a report or one JSON object out.
+"""The command line: one module per command, which turns options into a call and its result into a report or JSON.
 
-Nothing heavy is imported here: `harness --help` must answer at once.
+Nothing heavy is imported at the top of these modules: `harness --help` must answer at once.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ __all__ = ["app", "main", "run"]
 
 app = typer.Typer(
     name="harness",
-    help="Does an EAGLE-3 pair still accept as many tokens as it should, and if not, which wire is crossed?",
+    help="Tell whether an EAGLE-3 pair (target and draft) still accepts as many tokens as it should, and if it does "
+    "not, which wire is crossed.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    epilog="Exit status: 0 fine, 1 the pair is bad, 2 bad usage or input, 3 inconclusive or not measured, "
+    epilog="Exit status: 0 pass, 1 the pair is bad, 2 bad usage or input, 3 inconclusive or not measured, "
     "4 the engine failed.",
 )
 
@@ -66,7 +67,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _root(
     _show: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
@@ -86,21 +87,21 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return output.fail(ErrorDetails("Interrupted", "interrupted; nothing was written.", 130), as_json=as_json)
     except BrokenPipeError:
-        # The reader of a help text went away: no error of ours, and nowhere to tell it.
+        # The reader of the output has closed it (`harness --help | head`): not an error, and nowhere to report one.
         output.leave_stdout()
         return 0
-    except Exception as error:  # noqa: BLE001 - the last resort before a traceback reaches the user
+    except Exception as error:  # noqa: BLE001 - the last place before a traceback reaches the user
         usage = output.usage_message(error)
         if usage is not None:
             return output.fail(ErrorDetails("UsageError", one_line(usage), 2), as_json=as_json)
         if debug:
             traceback.print_exc()
-        text = f"the engine failed: {type(error).__name__}: {error}. Next: run again with --debug and report it."
+        text = f"the engine failed: {type(error).__name__}: {error}. Next: run again with --debug to see where."
         return output.fail(error_details(error, text, 4), as_json=as_json)
 
 
 def _invoke(arguments: list[str]) -> int:
-    """Run a command and return its status; not by the app's own main, which keeps interrupts and closed pipes."""
+    """Run a command and return its status; typer's own main would handle interrupts and closed pipes by itself."""
     command = typer.main.get_command(app)
     status = 0
     try:
@@ -108,15 +109,15 @@ def _invoke(arguments: list[str]) -> int:
             command.invoke(context)
     except typer.Exit as done:
         status = done.exit_code
-    # Now, where a reader that went away is met, and not when the interpreter ends.
+    # Flushed here, so that a closed pipe raises its error now and not while the interpreter shuts down.
     sys.stdout.flush()
     return status
 
 
 def run() -> NoReturn:
-    """Entry point that ends the process with the status."""
+    """Run the command line and exit with its status: the entry point of the script `harness`."""
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that lacks a letter of some name gets it escaped, and gets the verdict.
+        # A name may have characters that the terminal's encoding lacks; the verdict must be printed all the same.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""`harness check`: a pair measured and gated against its golden."""
+"""`harness check`: measures a pair and gates it against its golden."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def check(
         typer.Option(
             "--plain-endpoint",
             metavar="URL",
-            help="An SGLang server of the same target without speculation, which judges what the other put out; its "
-            "API key is taken from HARNESS_PLAIN_API_KEY. Default: the pair file's, else the server itself judges.",
+            help="An SGLang server of the same target without speculation, which judges the output of the other "
+            "server, with the API key in HARNESS_PLAIN_API_KEY. Default: the pair file's, else the measured server.",
             show_default=False,
         ),
     ] = None,
@@ -43,7 +43,7 @@ def check(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
-    """Measure and gate against the golden baseline: exit 0 where it passes, 1 where it does not."""
+    """Measure and gate against the golden baseline: exit 0 if the pair passes, 1 if it does not."""
     from harness.commands.check import check as run
     from harness.commands.prepare import prepare
     from harness.report.check import check_report

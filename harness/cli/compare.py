@@ -1,4 +1,4 @@
-"""`harness compare`: two pairs, engines or results against each other."""
+"""`harness compare`: compares two pairs, engines or results with each other."""
 
 from __future__ import annotations
 
@@ -18,21 +18,36 @@ __all__ = ["compare"]
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="A pair (file or name), or a JSON result of measure or check.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another; may be the same pair with another engine.")],
-    engine_a: Annotated[str | None, typer.Option("--engine-a", help="Engine for A.")] = None,
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="A", help="A pair (file or name), or a JSON result of harness measure or harness check."
+        ),
+    ],
+    b: Annotated[
+        str, typer.Argument(metavar="B", help="The same, to compare with A; may be the same pair with another engine.")
+    ],
+    engine_a: Annotated[
+        str | None, typer.Option("--engine-a", help="Engine for A; see harness measure --help.")
+    ] = None,
     engine_b: Annotated[str | None, typer.Option("--engine-b", help="Engine for B.")] = None,
-    endpoint_a: Annotated[str | None, typer.Option("--endpoint-a", metavar="URL", help="Running server for A.")] = None,
-    endpoint_b: Annotated[str | None, typer.Option("--endpoint-b", metavar="URL", help="Running server for B.")] = None,
+    endpoint_a: Annotated[
+        str | None, typer.Option("--endpoint-a", metavar="URL", help="Address of a running server for A.")
+    ] = None,
+    endpoint_b: Annotated[
+        str | None, typer.Option("--endpoint-b", metavar="URL", help="Address of a running server for B.")
+    ] = None,
     dtype_a: Annotated[str | None, typer.Option("--dtype-a", help="dtype for A.")] = None,
     dtype_b: Annotated[str | None, typer.Option("--dtype-b", help="dtype for B.")] = None,
     prompts: PromptsOption = None,
-    margin: Annotated[float, typer.Option(min=0.0001, max=1.0, help="A drop of the rate that does not matter.")] = 0.01,
-    alpha: Annotated[float, typer.Option(min=1e-9, max=0.5, help="Chance of a wrong outcome.")] = 0.001,
+    margin: Annotated[
+        float, typer.Option(min=0.0001, max=1.0, help="Greatest drop of the rate that does not matter, as a share.")
+    ] = 0.01,
+    alpha: Annotated[float, typer.Option(min=1e-9, max=0.5, help="Accepted chance of a wrong outcome.")] = 0.001,
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
-    """Compare two pairs, engines or results, paired by prompt: exit 1 where B accepts fewer tokens than A."""
+    """Compare two pairs, engines or results, paired by prompt: exit 1 if B accepts fewer tokens than A."""
     from harness.commands.compare import compare as run
     from harness.report.compare import comparison_report
     from harness.report.run_bodies import compare_body

@@ -1,4 +1,4 @@
-"""`harness golden`: look at baselines, compare two, verify one, find those that nothing uses."""
+"""`harness golden`: shows golden baselines, compares two, verifies a pair's, lists unused ones."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ __all__ = ["golden"]
 
 golden = typer.Typer(
     name="golden",
-    help="Look at golden baselines, compare two, verify one, find those that nothing uses.",
+    help="Show golden baselines, compare two, verify a pair's, list unused ones.",
     rich_markup_mode=None,
 )
 
-GoldenArgument = Annotated[str, typer.Argument(metavar="GOLDEN", help="A golden's JSON, a pair file or a pair's name.")]
+GoldenArgument = Annotated[
+    str, typer.Argument(metavar="GOLDEN", help="A golden's .json file, a pair file, or the name of a built-in pair.")
+]
 ClassOption = Annotated[
     str | None,
     typer.Option(
@@ -42,7 +44,7 @@ def show(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
-    """Print what a golden holds: rates, floor, noise, where it comes from, earlier records."""
+    """Print a golden: its rates, floor, noise, origin and earlier records."""
     from harness.report.golden import golden_report
     from harness.report.golden_bodies import show_body
 
@@ -61,7 +63,7 @@ def diff(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
-    """Print what differs between two goldens, prompt by prompt; exit 1 where anything measured does."""
+    """Print the difference between two goldens, prompt by prompt; exit 1 if their measurements or settings differ."""
     from harness.golden.difference import difference
     from harness.report.golden import difference_report
     from harness.report.golden_bodies import diff_body
@@ -76,11 +78,11 @@ def diff(
 
 @golden.command()
 def verify(
-    pair: Annotated[str, typer.Argument(metavar="PAIR", help="A pair file or a pair's name.")],
+    pair: Annotated[str, typer.Argument(metavar="PAIR", help="A pair file, or the name of a built-in pair.")],
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
-    """Check a pair's goldens against themselves and the pair's files; no model runs. Exit 1 if one fails."""
+    """Check that a pair's goldens are consistent and fit its files, without running a model. Exit 1 if one does not."""
     from harness.golden.find import golden_folder
     from harness.golden.verify import golden_problems
     from harness.pair.pair import load_pair
@@ -92,7 +94,10 @@ def verify(
     files = sorted(folder.glob("*.json")) if folder is not None else []
     if not files:
         raise InputError(
-            "the pair has no golden", file=folder or ready.file, expected="a golden", next_step=f"harness record {pair}"
+            "the pair has no golden",
+            file=folder or ready.file,
+            expected="at least one golden",
+            next_step=f"harness record {pair}",
         )
     problems: dict[str, list[str]] = {str(file): golden_problems(file, ready) for file in files}
     if json:
@@ -108,14 +113,14 @@ def orphans(
         str | None,
         typer.Argument(
             metavar="[FOLDER]",
-            help="A golden/ folder, or the project it lies in. Default: the nearest golden/ upward from here.",
+            help="A golden/ folder, or a project that has one. Default: the nearest golden/ upward from here.",
             show_default=False,
         ),
     ] = None,
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
-    """List goldens that no pair file of the project uses, and what cannot be read; removes nothing. Exit 1 if any."""
+    """List goldens that no pair file of the project uses or that cannot be read; removes nothing. Exit 1 if any."""
     from harness.golden.orphans import find_home, find_orphans
     from harness.report.golden import orphans_report
     from harness.report.golden_bodies import orphans_body

@@ -1,4 +1,4 @@
-"""`harness measure`: acceptance rates, without a verdict."""
+"""`harness measure`: prints acceptance rates, without a verdict."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def measure(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
-    """Measure acceptance rates; no golden, no verdict."""
+    """Measure acceptance rates, without a golden and without a verdict."""
     from harness.commands.measure import looping
     from harness.commands.measure import measure as run
     from harness.commands.prepare import prepare

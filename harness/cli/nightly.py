@@ -1,4 +1,4 @@
-"""`harness nightly`: what a nightly on a GPU machine came to, and the issue about it. Needs neither torch nor a GPU."""
+"""`harness nightly`: summarises a nightly GPU run and keeps an issue about it. It needs neither torch nor a GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["nightly"]
 
 nightly = typer.Typer(
     name="nightly",
-    help="What a nightly run on a GPU machine came to: summary, history, HTML page, and the issue about it.",
+    help="Summarise a nightly GPU run: Markdown summary, history, HTML page, and an issue while it is not green.",
     rich_markup_mode=None,
 )
 
@@ -31,23 +31,25 @@ _JOBS = ("success", "failure", "cancelled")
 
 @nightly.command()
 def report(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write into.")],
-    results: Annotated[Path, typer.Option("--results", help="What pytest's --acceptance-json wrote.")],
-    junit: Annotated[Path, typer.Option("--junit", help="What pytest's --junitxml wrote.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder for the files.")],
+    results: Annotated[
+        Path, typer.Option("--results", help="File written by pytest --acceptance-json; may be missing.")
+    ],
+    junit: Annotated[Path, typer.Option("--junit", help="File written by pytest --junitxml; may be missing.")],
     history: Annotated[
-        Path | None, typer.Option("--history", help="The runs so far, a line each; this one is added to it.")
+        Path | None, typer.Option("--history", help="File of earlier runs, one line each; this run is added to it.")
     ] = None,
-    name: Annotated[str, typer.Option("--name", help="The nightly's name.")] = "gpu",
+    name: Annotated[str, typer.Option("--name", help="Name of the nightly, if a repository has several.")] = "gpu",
     job: Annotated[
-        str, typer.Option("--job", help="How the job that ran pytest ended: success, failure or cancelled.")
+        str, typer.Option("--job", help="Result of the job that ran pytest: success, failure or cancelled.")
     ] = "success",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
-    """Write OUT/summary.md, issue.md, report.html and nightly.json: exit 0 where the nightly is green, 1 where not.
+    """Write summary.md, issue.md, report.html and nightly.json to OUT: exit 0 if the nightly is green, else 1.
 
-    Files that a run did not come to write are no error: they are what is told. Run, commit and address are taken from
-    GITHUB_RUN_ID, GITHUB_SHA, GITHUB_SERVER_URL and GITHUB_REPOSITORY where these are set.
+    Missing result files are not an error: the nightly is then reported as unfinished. Run, commit and address are taken
+    from GITHUB_RUN_ID, GITHUB_SHA, GITHUB_SERVER_URL and GITHUB_REPOSITORY if these are set.
     """
     from harness.files import json_text, require_writable, write_atomically
     from harness.nightly.history import read_history, write_history
@@ -57,7 +59,7 @@ def report(
     from harness.report.nightly_bodies import nightly_body
 
     if job not in _JOBS:
-        raise InputError("no such end of a job", key="--job", found=job, expected=" or ".join(_JOBS))
+        raise InputError("the result of the job is unknown", key="--job", found=job, expected=" or ".join(_JOBS))
     require_writable(out)
     tonight = read_nightly(_run_info(name), results=results, junit=junit, job=job)
     past = [] if history is None else read_history(history)
@@ -82,34 +84,34 @@ def report(
 
 @nightly.command()
 def publish(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder that `harness nightly report` wrote.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder that `harness nightly report` has written.")],
     repository: Annotated[
         str, typer.Option("--repo", envvar="GITHUB_REPOSITORY", help="owner/name. Default: GITHUB_REPOSITORY.")
     ] = "",
-    label: Annotated[str, typer.Option("--label", help="The label of the issue.")] = "acceptance-nightly",
+    label: Annotated[str, typer.Option("--label", help="Label of the issue.")] = "acceptance-nightly",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
-    """Open an issue where the nightly is not green, comment the open one, close it when it is green again.
+    """Open an issue if the nightly is not green, comment on it every night, and close it once the nightly is green.
 
-    One issue for each nightly, found by label and title. By GitHub's command gh, with its GH_TOKEN.
+    Each nightly has one open issue at most, found by label and title. Needs GitHub's command gh and its GH_TOKEN.
     """
     from harness.files import read_json_object, read_text
     from harness.nightly.issue import publish as publish_issue
     from harness.report.nightly_bodies import publish_body
 
     if not repository:
-        raise InputError("no repository is named", key="--repo", expected="owner/name, or GITHUB_REPOSITORY")
+        raise InputError("the repository is missing", key="--repo", expected="owner/name, or GITHUB_REPOSITORY set")
     step = "run `harness nightly report` first"
     document = read_json_object(out / _DOCUMENT, what="nightly's result", next_step=step)
     title, green = document.get("title"), document.get("green")
     if not isinstance(title, str) or not isinstance(green, bool):
         raise InputError(
-            "this is no nightly's result",
+            "the file is not the result of a nightly",
             file=out / _DOCUMENT,
             key="title and green",
             found=[title, green],
-            expected="what `harness nightly report` of this version wrote",
+            expected="a file that `harness nightly report` of this version has written",
         )
     body = read_text(out / _ISSUE, what="issue's text", next_step=step)
     done = publish_issue(title=title, body=body, green=green, repository=repository, label=label)

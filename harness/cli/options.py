@@ -1,4 +1,4 @@
-"""The options and arguments that several commands take, each written once."""
+"""Options and arguments that several commands take."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = [
 ]
 
 PairArgument = Annotated[
-    str, typer.Argument(metavar="PAIR", help="Path of a .pair.toml, or the name of a built-in pair (tiny).")
+    str, typer.Argument(metavar="PAIR", help="Path of a .pair.toml, or name of a built-in pair such as tiny.")
 ]
 EngineOption = Annotated[
     str | None,
     typer.Option(
         "--engine",
-        help="reference (the same as reference:replay: one target forward over the known text), "
-        "reference:sequential (real verify rounds, one prompt at a time), reference:batched (rounds of many prompts "
-        "together); sglang (the installed SGLang itself); server (a running one, see --endpoint). "
+        help="reference (short for reference:replay: one target forward over the known continuation), "
+        "reference:sequential (real verify rounds, one prompt at a time), reference:batched (verify rounds of many "
+        "prompts together), sglang (the SGLang installed here), or server (a running server, see --endpoint). "
         "Default: the pair file's.",
     ),
 ]
@@ -36,7 +36,7 @@ EndpointOption = Annotated[
     typer.Option(
         "--endpoint",
         metavar="URL",
-        help="Measure the running SGLang or vLLM server at this address, http://host:port; its API key is taken from "
+        help="Measure the running SGLang or vLLM server at this address, http://host:port, with the API key in "
         "HARNESS_API_KEY. Default: the pair file's.",
         show_default=False,
     ),
@@ -44,10 +44,12 @@ EndpointOption = Annotated[
 DtypeOption = Annotated[
     str | None, typer.Option("--dtype", help="float64, float32, bfloat16 or float16. Default: the pair file's.")
 ]
-DeviceOption = Annotated[str | None, typer.Option("--device", help="cpu, cuda, … Default: the pair file's.")]
-PromptsOption = Annotated[str | None, typer.Option("--prompts", help="Only the first N prompts, or these ids (a,b,c).")]
+DeviceOption = Annotated[str | None, typer.Option("--device", help="cpu, cuda or cuda:N. Default: the pair file's.")]
+PromptsOption = Annotated[
+    str | None, typer.Option("--prompts", help="Only the first N prompts, or the prompts with these ids (a,b,c).")
+]
 StepsOption = Annotated[
-    int | None, typer.Option("--k", min=1, max=64, help="Chain length. Default: the pair file's decode.num_steps.")
+    int | None, typer.Option("--k", min=1, max=64, help="Chain length k. Default: the pair file's decode.num_steps.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error too.")]

@@ -1,4 +1,4 @@
-"""What the command line prints: reports and JSON on stdout, progress and errors on stderr."""
+"""Output of the command line: reports and JSON on stdout, progress and errors on stderr."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def print_json(body: Body | dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _reader() -> Iterator[None]:
-    """Print in the block; that the reader went away (`harness … | head`) changes nothing about the exit status."""
+    """Ignore a closed pipe (`harness … | head`) while the block prints: it must not change the exit status."""
     try:
         yield
         sys.stdout.flush()
@@ -43,19 +43,19 @@ def _reader() -> Iterator[None]:
 
 
 def leave_stdout() -> None:
-    """Send the rest of stdout nowhere, also what Python flushes at its end."""
+    """Discard the rest of stdout, including the text that Python flushes when it exits."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 def print_report(report: RenderableType, seconds: float | None = None) -> None:
-    """Print a report for a person, with the time it took."""
+    """Print a report for people, and the seconds that it took."""
     from rich.console import Console
 
-    # No markup: names out of users' files are printed, and brackets in them are brackets.
+    # No markup: names from users' files are printed, and rich would take brackets in them for styles.
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=not sys.stdout.isatty())
-    # rich would end the process with status 1, whatever the verdict is.
+    # By default rich would exit with status 1, whatever the verdict is.
     console.on_broken_pipe = leave_stdout  # type: ignore[method-assign]
     with _reader():
         console.print(report)
@@ -70,7 +70,7 @@ def note(text: str) -> None:
 
 @contextlib.contextmanager
 def progress(*, quiet: bool) -> Iterator[Progress]:
-    """Show a progress bar on stderr while the block runs; none where stderr is no terminal or JSON is asked for."""
+    """Show a progress bar on stderr while the block runs, unless `quiet` is set or stderr is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
@@ -98,7 +98,7 @@ def fail(error: ErrorDetails, *, as_json: bool) -> int:
 
 
 def usage_message(error: Exception) -> str | None:
-    """Return the message of a usage error of the option parser, `None` for any other error."""
+    """Return the message of an option parser's usage error, `None` for any other error."""
     format_message = getattr(error, "format_message", None)
     if format_message is None or not hasattr(error, "exit_code"):
         return None

@@ -1,4 +1,4 @@
-"""`harness power`: which drops a pair's gate can see, by simulation from its golden."""
+"""`harness power`: simulates, from a pair's golden, which drops its gate can find."""
 
 from __future__ import annotations
 
@@ -15,29 +15,34 @@ __all__ = ["power"]
 
 
 def power(
-    pair: Annotated[str, typer.Argument(metavar="PAIR", help="A pair file or a pair's name; its golden is read.")],
+    pair: Annotated[
+        str, typer.Argument(metavar="PAIR", help="A pair file, or the name of a built-in pair; its golden is read.")
+    ],
     drop: Annotated[
-        list[float] | None, typer.Option("--drop", help="A drop of the rate, as 0.02; may be repeated.")
+        list[float] | None, typer.Option("--drop", help="A drop of the rate as a share, such as 0.02; may be repeated.")
     ] = None,
     prompts: Annotated[
         list[int] | None, typer.Option("--prompts", min=2, max=4096, help="A number of prompts; may be repeated.")
     ] = None,
     sure: Annotated[
-        float, typer.Option("--power", min=0.5, max=0.9999, help="How surely a drop must be found to count.")
+        float,
+        typer.Option(
+            "--power", min=0.5, max=0.9999, help="Share of comparisons that must find a drop for it to count as found."
+        ),
     ] = 0.99,
     simulations: Annotated[
         int, typer.Option("--simulations", min=100, max=1_000_000, help="Comparisons simulated for each figure.")
     ] = 1000,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the simulation.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the simulation.")] = 0,
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="Draw power against drop into this file (png, svg, pdf).")
+        Path | None, typer.Option("--plot", help="Plot power against drop to this file (.png, .svg or .pdf).")
     ] = None,
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
-    """Say which drop of the rate the gate finds on this many prompts, and how many prompts find a given drop.
+    """Tell which drops of the rate the gate finds with a number of prompts, and how many prompts a given drop needs.
 
-    No model runs: losses are planted in the golden's own counts and judged by the gate's own rule.
+    No model runs: losses are planted in the golden's counts and judged by the gate's own rule.
     """
     from harness.commands.power import Plan, power_table
     from harness.detectors.acceptance import effective_floor
@@ -79,8 +84,8 @@ def _require_drops(drops: list[float], rate: float) -> None:
     for value in drops:
         if not 0 < value < rate:
             raise InputError(
-                "no such drop can be planted",
+                "the drop is out of range",
                 key="--drop",
                 found=value,
-                expected=f"a share above 0 and below the recorded rate {rate:.4f}, as 0.02 for two points",
+                expected=f"a share above 0 and below the recorded rate {rate:.4f}, such as 0.02 for two points",
             )

@@ -1,4 +1,4 @@
-"""`harness record`: a pair measured and written as its golden."""
+"""`harness record`: measures a pair and writes its golden."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ __all__ = ["record"]
 
 def record(
     pair: PairArgument,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why; needed where a golden is replaced.")] = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="Why the golden changes; required if one is replaced.")
+    ] = None,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
-    """Measure and write the golden baseline, with its noise floor. Refuses a golden that would lie."""
+    """Measure and write the golden baseline with its noise floor. Refuses a golden that would be misleading."""
     from harness.commands.prepare import prepare
     from harness.commands.record import record as run
     from harness.report.measure import measurement_report

@@ -1,4 +1,4 @@
-"""Checking a pair: measured, and gated against its golden."""
+"""Checking a pair: it is measured and gated against its golden."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class CheckResult:
     """A pair gated against its golden.
 
     Attributes:
-        measurement: The rates.
-        golden: What they were compared with.
-        findings: Each detector's answer, in the pipeline's order.
-        notes: What is worth telling and decides nothing.
-        attribution: The first stage at which the run parts from the golden.
+        measurement: The pair and its run.
+        golden: The golden that the run was compared with.
+        findings: Each detector's answer by name, in the order of the pipeline.
+        notes: Sentences worth reading that do not decide anything.
+        attribution: The first stage at which the run differs from the golden.
     """
 
     measurement: Measurement
@@ -46,7 +46,7 @@ class CheckResult:
 
     @property
     def pair(self) -> Pair:
-        """The pair."""
+        """The pair as it was run."""
         return self.measurement.pair
 
     @property
@@ -57,7 +57,7 @@ class CheckResult:
 
     @property
     def exit_code(self) -> int:
-        """The command line's status."""
+        """The exit status of the command line."""
         return exit_code(self.verdict, strict=self.pair.settings.gate.strict)
 
     @property
@@ -71,12 +71,12 @@ def check(pair: Pair, *, prompts: str | None = None, progress: Progress = SILENT
     """Measure a pair and gate it against its golden.
 
     Args:
-        pair: The pair.
-        prompts: `--prompts`: the first N, or ids separated by commas; all where it is `None`.
-        progress: Where to tell how far it is.
+        pair: The pair to run, with its engine settings.
+        prompts: The value of `--prompts`: the first N, or ids separated by commas; `None` means all.
+        progress: Is called as the engine advances.
 
     Raises:
-        HarnessError: The pair cannot be run as stated, or there is no golden it could be compared with.
+        HarnessError: The pair cannot be run as stated, or it does not have a golden that it can be compared with.
     """
     start = time.perf_counter()
     golden = load_golden(golden_in_use(pair))
@@ -95,7 +95,7 @@ def check(pair: Pair, *, prompts: str | None = None, progress: Progress = SILENT
 
 
 def _not_started(pair: Pair, golden: Golden, why: str, seconds: float) -> CheckResult:
-    """Return the result for a pair on which no engine is started: what its files say of it, and nothing measured."""
+    """Return the result for a pair that no engine is started for: the contract's finding, without a measurement."""
     engine = pair.settings.engine
     run = Run(engine.name, engine.device, engine.dtype, pair.settings.decode.num_steps, ())
     context = Context(pair, run, golden)
@@ -105,7 +105,7 @@ def _not_started(pair: Pair, golden: Golden, why: str, seconds: float) -> CheckR
 
 
 def _notes(context: Context) -> tuple[str, ...]:
-    """Tell what the comparison crosses and what has changed since the golden was recorded."""
+    """Return notes on a comparison across classes, a lowered floor, and files that have changed since the record."""
     notes = list(context.run.notes)
     if not context.same_class:
         notes.append(

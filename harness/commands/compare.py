@@ -1,4 +1,4 @@
-"""Two pairs, engines or results against each other, paired by prompt, without a golden."""
+"""Comparing two pairs, engines or results with each other, paired by prompt, without a golden."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Comparison", "Outcome", "Side", "compare", "read_result", "side_of"]
 
 
 class Outcome(enum.StrEnum):
-    """How the second side stands to the first."""
+    """The result of a comparison, for the second side."""
 
     WORSE = "worse"
     BETTER = "better"
@@ -37,9 +37,9 @@ class Side:
     """One side of a comparison.
 
     Attributes:
-        label: The pair's name and what measured it.
-        counts: Each prompt's counts by id.
-        hashes: Each prompt's hash by id.
+        label: The pair's name with engine, device and dtype.
+        counts: Each prompt's counts, by prompt id.
+        hashes: Each prompt's hash, by prompt id: only equal prompts may be compared.
     """
 
     label: str
@@ -49,15 +49,15 @@ class Side:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two sides, compared.
+    """Two sides and the differences between them.
 
     Attributes:
-        first: The first side.
-        second: The second.
-        prompts: Ids that both measured.
-        outcome: How the second stands to the first, by the acceptance rate.
-        drops: By name, how far each figure drops from the first side to the second.
-        margin: A drop that does not matter.
+        first: The side that drops are measured from.
+        second: The side that the outcome is about.
+        prompts: Ids of the prompts that both sides measured.
+        outcome: Whether the second side's acceptance rate is worse, better or the same.
+        drops: The drop of each figure from the first side to the second, by the figure's name.
+        margin: The greatest drop of the rate that does not matter.
     """
 
     first: Side
@@ -69,17 +69,17 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """The command line's status: 1 where the second side is worse, 3 where nothing can be said."""
+        """The exit status of the command line: 1 if the second side is worse, 3 if the comparison is undecided."""
         return {Outcome.WORSE: 1, Outcome.INCONCLUSIVE: 3, Outcome.NOT_MEASURED: 3}.get(self.outcome, 0)
 
     @property
     def better(self) -> str | None:
-        """The label of the better side, `None` where neither is."""
+        """The label of the better side, `None` if neither is better."""
         return {Outcome.WORSE: self.first.label, Outcome.BETTER: self.second.label}.get(self.outcome)
 
     @property
     def needed(self) -> int | None:
-        """About how many prompts would decide an undecided comparison."""
+        """About how many prompts would decide an undecided comparison, `None` if no number would."""
         rate = self.drops["rate"]
         return None if rate is None or self.outcome is not Outcome.INCONCLUSIVE else prompts_needed(rate, self.margin)
 
@@ -89,18 +89,18 @@ class Comparison:
 
 
 def side_of(measurement: Measurement) -> Side:
-    """Return a measurement as a side.
+    """Return a measurement as a side of a comparison.
 
     Raises:
-        InputError: Only sums over all prompts are known.
+        InputError: The engine reports only sums over all prompts.
     """
     if measurement.run.aggregate is not None:
         raise InputError(
-            "an engine that knows only sums over all prompts cannot be compared prompt by prompt",
+            "an engine that reports only sums over all prompts cannot be compared prompt by prompt",
             key="--endpoint-a or --endpoint-b",
             found=measurement.run.engine,
             expected="an engine that counts each prompt's rounds",
-            next_step="harness check judges it by the floor",
+            next_step="use harness check, which judges sums by the floor",
         )
     records = measurement.run.records
     return Side(
@@ -127,15 +127,15 @@ class _Result(pydantic.BaseModel):
         ids = [prompt.id for prompt in value]
         repeated = next((name for index, name in enumerate(ids) if name in ids[:index]), None)
         if repeated is not None:
-            raise ValueError(f"the prompt {repeated!r} stands twice")
+            raise ValueError(f"the prompt {repeated!r} occurs twice")
         return value
 
 
 def read_result(file: Path) -> Side:
-    """Read what `harness measure --json` or `harness check --json` printed.
+    """Read a result that `harness measure --json` or `harness check --json` printed.
 
     Raises:
-        InputError: The file is no such result.
+        InputError: The file is not such a result.
     """
     step = "write one with harness measure PAIR --json"
     raw = read_json_object(file, what="result", next_step=step)
@@ -153,25 +153,25 @@ def compare(first: Side, second: Side, *, margin: float, alpha: float) -> Compar
     """Compare two sides on the prompts that both measured.
 
     Args:
-        first: The first side.
-        second: The second.
-        margin: A drop of the rate that does not matter.
-        alpha: Chance of a wrong outcome; each direction is one question.
+        first: The side that drops are measured from.
+        second: The side that the outcome is about.
+        margin: The greatest drop of the rate that does not matter.
+        alpha: Chance of a wrong outcome, shared by the two directions.
 
     Raises:
-        InputError: The sides share no prompt, measured other prompts under one id, or have other chain lengths.
+        InputError: The sides have no prompt in common, different prompts under one id, or different chain lengths.
     """
     shared = tuple(name for name in first.counts if name in second.counts)
     if not shared:
         raise InputError(
-            "the two have no prompt in common",
+            "the two sides have no prompt in common",
             key=f"{first.label} and {second.label}",
-            expected="two that measured the same prompts",
+            expected="two measurements of the same prompts",
         )
     for name in shared:
         if first.hashes[name] != second.hashes[name]:
             raise InputError(
-                "the two measured different prompts under one id",
+                "the two sides measured different prompts under one id",
                 key=f"prompt {name!r}",
                 found=f"{first.hashes[name]} and {second.hashes[name]}",
                 expected="the same tokens",
@@ -179,10 +179,10 @@ def compare(first: Side, second: Side, *, margin: float, alpha: float) -> Compar
     lengths = {len(side.counts[name].histogram) - 1 for side in (first, second) for name in shared}
     if len(lengths) > 1:
         raise InputError(
-            "the two have different chain lengths",
+            "the two sides have different chain lengths",
             key="num_steps",
             found=" and ".join(map(str, sorted(lengths))),
-            expected="one length",
+            expected="the same length on both sides",
             next_step="measure one of them again with --k",
         )
     sides = [[side.counts[name] for name in shared] for side in (first, second)]

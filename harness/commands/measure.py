@@ -1,4 +1,4 @@
-"""Measuring a pair: its rates, without a verdict."""
+"""Measuring a pair: its acceptance rates, without a verdict."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SILENT = Progress()
 
 @dataclass(frozen=True)
 class Measurement:
-    """A pair's rates, without a verdict.
+    """A pair and its measured run.
 
     Attributes:
-        pair: The pair.
-        run: What the engine returned.
+        pair: The pair as it was run, with the command line's choices.
+        run: The engine's records.
         seconds: Wall-clock time, loading included.
     """
 
@@ -40,7 +40,7 @@ class Measurement:
         return acceptance_of(self.run)
 
     def by_category(self) -> dict[str, Acceptance]:
-        """Return the acceptance of each category of prompts; none where only sums over all are known."""
+        """Return the acceptance of each category of prompts; empty if the engine knows only sums over all prompts."""
         if self.run.aggregate is not None:
             return {}
         categories = sorted({record.category for record in self.run.records})
@@ -50,22 +50,22 @@ class Measurement:
         }
 
 
-# Share of repeated 8-grams above which a continuation counts as a loop.
+# Repeated 8-gram ratio above which a continuation counts as a loop.
 _LOOP_LIMIT = 0.5
 
 
 def looping(records: Sequence[PromptRecord]) -> list[str]:
-    """Return the ids of prompts whose continuation is a loop, which inflates acceptance."""
+    """Return the ids of prompts whose continuation is a loop: loops are easy to draft, so they inflate acceptance."""
     return [record.id for record in records if repeated_ngram_ratio(record.continuation) > _LOOP_LIMIT]
 
 
 def measure(pair: Pair, *, prompts: str | None = None, progress: Progress = SILENT) -> Measurement:
-    """Measure a pair's acceptance on text that it decodes itself.
+    """Measure a pair's acceptance on continuations that its own target decodes.
 
     Args:
-        pair: The pair.
-        prompts: `--prompts`: the first N, or ids separated by commas; all where it is `None`.
-        progress: Where to tell how far it is.
+        pair: The pair to run, with its engine settings.
+        prompts: The value of `--prompts`: the first N, or ids separated by commas; `None` means all.
+        progress: Is called as the engine advances.
 
     Raises:
         HarnessError: The pair cannot be run as stated.
@@ -77,11 +77,15 @@ def measure(pair: Pair, *, prompts: str | None = None, progress: Progress = SILE
 
 
 def require_finite(pair: Pair, records: Sequence[PromptRecord]) -> None:
-    """Refuse NaN: its argmax always agrees, and acceptance would look perfect."""
+    """Refuse NaN: the argmax of NaN logits is the same token everywhere, so acceptance would look perfect.
+
+    Raises:
+        InputError: A log-probability of the draft is not finite.
+    """
     for record in records:
         if record.correct is None or record.logprobs is None:
             continue
-        # Replay writes NaN outside the position set and minus infinity for whatever was computed and is not finite.
+        # Replay writes NaN outside the position set, and minus infinity for any computed value that is not finite.
         if bool(np.isinf(record.logprobs).any()):
             raise InputError(
                 "the pair computes values that are not finite",

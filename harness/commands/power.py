@@ -1,9 +1,9 @@
-"""What a gate can see: losses planted in recorded counts, judged by the gate's own rule, thousands of times.
+"""Simulating which drops a gate can find: losses are planted in recorded counts and judged by the gate's own rule.
 
-A loss is planted as a slightly worse draft makes it: each accepted token is refused with a probability q, which ends
-its round there, and the tokens lost are made up by further rounds, with losses of their own. q is chosen so that the
-rate falls by the drop asked for. Prompts are drawn from the recorded ones with replacement: they stand for prompts of
-their kind, more of them or fewer.
+A loss is planted as a slightly worse draft would cause it. Each accepted token is refused with probability q, which
+ends its round there, and further rounds, with losses of their own, make up for the lost tokens. q is chosen so that the
+rate falls by a given drop. Prompts are drawn with replacement from the recorded ones, so that the simulation can have
+more of them, or fewer, than the golden.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Plan:
-    """The gate whose power is asked for.
+    """The gate to be simulated.
 
     Attributes:
-        recorded: The golden's counts.
-        margin: A drop that does not matter.
-        floor: The floor that holds.
+        recorded: The golden's counts, one entry per prompt.
+        margin: The greatest drop of the rate that does not matter.
+        floor: The lowest rate that the gate allows, as a share.
         alpha: Chance of error of the whole verdict.
-        simulations: Comparisons simulated for each cell.
-        seed: Of the simulation.
+        simulations: Comparisons simulated per cell.
+        seed: Seed of the random numbers; the same seed gives the same table.
     """
 
     recorded: Sequence[PromptCounts]
@@ -48,14 +48,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Cell:
-    """What the gate said of one drop, measured on so many prompts.
+    """The gate's verdicts on one drop with one number of prompts.
 
     Attributes:
-        drop: The drop planted.
+        drop: The planted drop of the rate, as a share.
         prompts: Prompts in each comparison.
-        simulations: Comparisons.
-        found: How many were called a regression.
-        undecided: How many were inconclusive.
+        simulations: Number of simulated comparisons.
+        found: Comparisons that the gate called a regression.
+        undecided: Comparisons that the gate called inconclusive.
     """
 
     drop: float
@@ -66,27 +66,27 @@ class Cell:
 
     @property
     def power(self) -> float:
-        """The share called a regression."""
+        """The share of comparisons that were called a regression."""
         return self.found / self.simulations
 
     @property
     def standard_error(self) -> float:
-        """Of the power, by the number of simulations."""
+        """Standard error of the power, which the number of simulations determines."""
         return math.sqrt(self.power * (1 - self.power) / self.simulations)
 
 
 @dataclass(frozen=True)
 class PowerTable:
-    """How surely drops are found.
+    """The power of a gate by drop and number of prompts.
 
     Attributes:
-        plan: The gate.
-        power: The power that counts as sure.
-        cells: Every drop with every number of prompts.
-        smallest: The smallest drop found with that power on the golden's own number of prompts; `None` where even the
-            greatest asked about is not.
-        needed: By drop, the number of prompts that finds it with that power; `None` where none up to the limit does, or
-            the drop lies within the margin.
+        plan: The gate that was simulated.
+        power: The power at which a drop counts as found.
+        cells: One entry for every drop with every number of prompts.
+        smallest: The smallest drop found with that power on the golden's own number of prompts; `None` if even the
+            greatest of the drops is not found.
+        needed: The number of prompts that finds each drop with that power, by drop; `None` if no number up to the limit
+            does, or if the drop is within the margin.
     """
 
     plan: Plan
@@ -97,33 +97,34 @@ class PowerTable:
 
 
 def plant(histograms: Counts, refusal: float, generator: np.random.Generator) -> Counts:
-    """Return rounds by accepted count after a loss.
+    """Return rounds by accepted count after a planted loss.
 
     Args:
-        histograms: int64 [..., k+1]: rounds by accepted count of each prompt.
-        refusal: The chance q that a token that was accepted is now refused.
-        generator: Of the losses.
+        histograms: int64 [..., k+1]; each prompt's rounds by accepted count.
+        refusal: The probability q that a token that was accepted is now refused.
+        generator: Source of the random numbers.
 
     Returns:
-        int64 [..., k+1]: more rounds, which put out as many tokens.
+        int64 [..., k+1]; more rounds, which output as many tokens.
     """
     thinned = _thin(histograms, refusal, generator)
     tokens = np.arange(histograms.shape[-1]) + 1
     lost = (histograms * tokens).sum(-1) - (thinned * tokens).sum(-1)
     rounds = np.maximum(thinned.sum(-1), 1)
-    # The tokens lost come in further rounds of the prompt's own kind, of its mean length.
+    # A worse draft does not shorten the output: the lost tokens come from further rounds like the prompt's others, and
+    # as many of them as its mean length calls for.
     further = generator.binomial(
         np.maximum(lost, 0), np.minimum(1.0, rounds / np.maximum((thinned * tokens).sum(-1), 1))
     )
     shares = histograms / np.maximum(histograms.sum(-1, keepdims=True), 1)
-    # Where a prompt has no round, nothing can be lost; numpy still wants shares that add up.
+    # A prompt without rounds cannot lose anything, but numpy requires its shares to add up to one all the same.
     shares[..., 0] += 1 - shares.sum(-1)
     extra = generator.multinomial(further, np.clip(shares, 0, 1))
     return thinned + _thin(extra, refusal, generator)
 
 
 def _thin(histograms: Counts, refusal: float, generator: np.random.Generator) -> Counts:
-    """Cut each round at its first refused token."""
+    """Cut each round at its first refused token: verification accepts a prefix, so what follows is lost too."""
     result = np.zeros_like(histograms)
     for accepted in range(histograms.shape[-1]):
         chances = [(1 - refusal) ** step * refusal for step in range(accepted)]
@@ -133,14 +134,14 @@ def _thin(histograms: Counts, refusal: float, generator: np.random.Generator) ->
 
 
 def refusal_for(histograms: Counts, drop: float) -> float:
-    """Return the q by which the rate of all prompts together falls by `drop`.
+    """Return the q at which the rate of all prompts together falls by `drop`.
 
     Args:
-        histograms: int64 [prompts, k+1].
-        drop: The drop of the rate.
+        histograms: int64 [prompts, k+1]; each prompt's rounds by accepted count.
+        drop: The drop of the rate, as a share.
 
     Raises:
-        InputError: The rate is lower than the drop.
+        InputError: The recorded rate is lower than the drop.
     """
     k = histograms.shape[-1] - 1
     rounds = histograms.sum(-1)
@@ -156,8 +157,9 @@ def refusal_for(histograms: Counts, drop: float) -> float:
     wanted = rate(0.0) - drop
     if drop < 0 or wanted < 0:
         raise InputError(
-            "no such drop can be planted", key="--drop", found=drop, expected=f"0 to the recorded rate {rate(0.0):.4f}"
+            "the drop is out of range", key="--drop", found=drop, expected=f"0 to the recorded rate {rate(0.0):.4f}"
         )
+    # The rate falls steadily as q grows, so bisection finds it: 50 halvings reach a double's precision.
     low, high = 0.0, 1.0
     for _ in range(50):
         middle = (low + high) / 2
@@ -174,15 +176,15 @@ def power_table(
     most_prompts: int = 4096,
     advance: Callable[[int], None] = lambda _: None,
 ) -> PowerTable:
-    """Simulate every drop with every number of prompts, and look for the smallest of both that is sure.
+    """Simulate every drop with every number of prompts, and search for the smallest of each that the gate finds.
 
     Args:
-        plan: The gate.
-        drops: Drops to plant.
-        prompts: Numbers of prompts.
-        power: The share of comparisons that must call a drop a regression.
-        most_prompts: Where the search for enough prompts ends.
-        advance: Called with the number of figures just finished, of `len(drops) * (len(prompts) + 1) + 1`.
+        plan: The gate to be simulated.
+        drops: Drops of the rate to plant, as shares.
+        prompts: Numbers of prompts to draw.
+        power: The share of comparisons that must be called a regression for a drop to count as found.
+        most_prompts: Upper limit of the search for enough prompts.
+        advance: Is called with the number of figures just finished, of `len(drops) * (len(prompts) + 1) + 1`.
     """
     cells = []
     for count in prompts:
@@ -201,19 +203,20 @@ def power_table(
     return PowerTable(plan, power, tuple(cells), None if steps is None else steps * _RESOLUTION, needed)
 
 
-# Steps in which the smallest drop is looked for.
+# Step of the search for the smallest drop, as a share: 0.1 points, a tenth of the default margin.
 _RESOLUTION = 0.001
 
 
 def _needed(plan: Plan, drop: float, power: float, most_prompts: int) -> int | None:
     if drop < plan.margin:
-        # With prompts enough the gate knows that such a drop lies within the margin, and passes it.
+        # With enough prompts the gate becomes sure that such a drop is within the margin, and passes it.
         return None
     return _first(lambda count: _cell(plan, drop, count).power >= power, 4, most_prompts)
 
 
 def _first(holds: Callable[[int], bool], low: int, high: int) -> int | None:
-    """Return about the least number of a range for which a rising property holds, to within 3 %."""
+    """Return about the least number from which on a property holds, to within 3 %; `None` if not even `high` has it."""
+    # Doubling first: small numbers are cheap to try, and most searches end long before the range does.
     upper = low
     while not holds(upper):
         if upper >= high:
@@ -232,9 +235,10 @@ def _cell(plan: Plan, drop: float, prompts: int) -> Cell:
 
 
 def _verdicts(plan: Plan, drop: float, prompts: int) -> Iterator[State]:
-    """Yield what the gate says of each simulated comparison."""
+    """Yield the gate's verdict on each simulated comparison."""
     histograms = np.array([counts.histogram for counts in plan.recorded], np.int64)
     refusal = refusal_for(histograms, drop)
+    # Every cell has random numbers of its own, so that its figure does not depend on which other cells are asked for.
     generator = np.random.default_rng((plan.seed, prompts, round(drop * 1e6)))
     for _ in range(plan.simulations):
         before = histograms[generator.integers(0, len(histograms), prompts)]

@@ -1,4 +1,4 @@
-"""A pair as a command runs it: read, with the command line's choices, as its engine serves it."""
+"""Preparing a pair for a command: the pair file, the command line's choices, and the engine's own reading of them."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def prepare(
     endpoint: str | None = None,
     plain_endpoint: str | None = None,
 ) -> Pair:
-    """Read a pair and apply the command line's choices.
+    """Read a pair and apply the command line's choices, each of which replaces the pair file's value.
 
     Args:
         name: Path of a pair file, or the name of a built-in pair.
-        engine: Its engine, for the pair file's.
-        dtype: What to compute in.
-        device: Where.
-        num_steps: Chain length.
-        endpoint: The address of a running server, which is then the engine.
-        plain_endpoint: That of a server without speculation, which then judges the output.
+        engine: An engine, with its mode if it has modes.
+        dtype: What target and draft compute in.
+        device: Where they run.
+        num_steps: Chain length k.
+        endpoint: Address of a running server; alone, it selects the engine `server`.
+        plain_endpoint: Address of a server without speculation that judges the output.
 
     Raises:
         InputError: The pair or a choice cannot be used.
@@ -42,13 +42,15 @@ def prepare(
     if num_steps is not None:
         pair = pair.with_steps(num_steps)
     if dtype is not None and dtype not in get_args(Dtype):
-        raise InputError("no such dtype", key="--dtype", found=dtype, expected=" or ".join(get_args(Dtype)))
+        raise InputError(
+            "the dtype is not supported", key="--dtype", found=dtype, expected=" or ".join(get_args(Dtype))
+        )
     if engine is None:
         split_engine(pair.settings.engine.name, file=pair.file, key="engine.name")
     else:
         split_engine(engine, key="--engine")
     asked = {key: value for key, value in {"dtype": dtype, "device": device}.items() if value is not None}
-    # What a pair file says of device and dtype is said of its own engine.
+    # The pair file states device and dtype for its own engine: they bind a server only if that engine is a server.
     stated = set(asked)
     if pair.settings.engine.name == "server":
         stated |= {"dtype", "device"} & pair.settings.engine.model_fields_set
@@ -57,10 +59,10 @@ def prepare(
 
 
 def _engine(pair: Pair, engine: str | None, endpoint: str | None, plain_endpoint: str | None) -> dict[str, str]:
-    """Return the engine and its addresses as far as they were chosen: an address names the engine.
+    """Return the engine and its addresses as far as they were chosen; an address selects the engine `server`.
 
     Raises:
-        InputError: An address was given to another engine, or none to a server.
+        InputError: An address was given to another engine, or a server was chosen without one.
     """
     chosen = {"name": engine, "endpoint": endpoint, "plain_endpoint": plain_endpoint}
     if endpoint is not None and engine is None:
@@ -69,14 +71,14 @@ def _engine(pair: Pair, engine: str | None, endpoint: str | None, plain_endpoint
     for option, value in (("--endpoint", endpoint), ("--plain-endpoint", plain_endpoint)):
         if value is not None and name != "server":
             raise InputError(
-                "this engine asks no server",
+                "the option is for running servers, and another engine was chosen",
                 key=option,
-                found=f"{value}, and the engine {name}",
-                expected="the engine server, or no such option",
+                found=f"{value} with the engine {name}",
+                expected="the engine server, or the command without this option",
             )
     if name == "server" and not (pair.settings.engine.endpoint if endpoint is None else endpoint):
         raise InputError(
-            "the engine server needs the address of one",
+            "the engine server needs the address of a running server",
             file=pair.file,
             key="engine.endpoint or --endpoint",
             found="none",

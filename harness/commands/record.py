@@ -1,4 +1,4 @@
-"""Recording a golden, and the reasons not to."""
+"""Recording a golden, and the checks that refuse a misleading one."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ __all__ = ["RecordResult", "record"]
 
 @dataclass(frozen=True)
 class RecordResult:
-    """A golden just written.
+    """A golden that has just been written.
 
     Attributes:
-        measurement: What it holds.
-        file: Where it is.
-        replaced: Whether it took the place of an earlier one.
+        measurement: The pair and the run that was recorded.
+        file: The golden's JSON.
+        replaced: Whether it replaced an earlier golden.
     """
 
     measurement: Measurement
@@ -62,12 +62,12 @@ def record(pair: Pair, *, reason: str | None = None, progress: Progress = SILENT
     """Measure a pair and write its golden.
 
     Args:
-        pair: The pair.
-        reason: Why; needed where a golden is replaced.
-        progress: Where to tell how far it is.
+        pair: The pair to record, with its engine settings; they determine the golden's class.
+        reason: Why the golden changes; required if one is replaced.
+        progress: Is called as the engine advances.
 
     Raises:
-        HarnessError: The pair cannot be run as stated, or a golden of it would lie.
+        HarnessError: The pair cannot be run as stated, or its golden would be misleading.
     """
     recorder = find_recorder(pair.settings.engine.name)
     file = recording_file(pair)
@@ -88,7 +88,7 @@ def record(pair: Pair, *, reason: str | None = None, progress: Progress = SILENT
 
 
 def _require_sight(pair: Pair, made: Recording, document: GoldenDocument, file: Path) -> GoldenDocument:
-    """Refuse a golden that does not see a fault as plain as every boundary moved by one; else say who sees it."""
+    """Add the detectors that see every boundary moved by one; refuse a golden by which none of them sees it."""
     if made.shifted is None:
         return document
     tensors = {entry.id: _tensors(entry) for entry in made.run.records}
@@ -101,14 +101,14 @@ def _require_sight(pair: Pair, made: Recording, document: GoldenDocument, file: 
             file=pair.file,
             key="boundaries",
             found=f"{list(made.shifted_boundaries)} look like {list(pair.boundaries)}",
-            expected="a draft that reads the target's states",
+            expected="a draft that depends on the target's aux hidden states",
             next_step="check that the draft is trained and its fc is loaded; add prompts, or longer continuations",
         )
     sight = Blindness(boundaries=list(made.shifted_boundaries), seen_by=seen)
     return document.model_copy(update={"blindness": sight})
 
 
-# What a wrong wire must move. The stages would see it whatever the draft makes of it.
+# The detectors that a wrong wire must reach. Stages would see it even if the draft ignored its inputs altogether.
 _SIGHTED = ("proposals", "likelihood", "acceptance")
 
 
@@ -119,13 +119,13 @@ def _require_reason(pair: Pair, before: Golden | None, reason: str | None) -> No
     problem = (
         f"the floor would be lowered from {recorded} to {floor} without a reason"
         if floor < recorded
-        else "a golden is already recorded, and replacing it needs a reason"
+        else "a golden is already recorded, and replacing it requires a reason"
     )
     raise InputError(
         problem,
         file=before.file,
         key="--reason",
-        expected="why the golden changes, in words",
+        expected="the reason why the golden changes",
         next_step=f'harness record {pair.file} --reason "…"',
     )
 
@@ -136,27 +136,30 @@ def _require_contract(pair: Pair) -> None:
         raise InputError(
             f"the contract is broken: {problems[0]}",
             file=pair.file,
-            next_step="mend the wiring first; a golden of it would make the fault the standard",
+            next_step="correct the wiring first: a golden of it would make the fault the standard",
         )
 
 
 def _require_worthy(pair: Pair, records: Sequence[PromptRecord]) -> None:
-    """Refuse what no golden may hold: nothing measured, NaN, loops, a dead position, a floor that chance decides."""
+    """Refuse runs that no golden may record: empty, NaN, loops, a dead position, a floor that chance would decide."""
     require_finite(pair, records)
-    acceptance = measure_acceptance(counts_of(entry) for entry in records)
     gate = pair.settings.gate
     counts = [counts_of(entry) for entry in records]
+    acceptance = measure_acceptance(counts)
     rate = rate_interval(
         [entry.accepted for entry in counts], [entry.proposed for entry in counts], gate.alpha / QUESTIONS
     )
     if rate is None:
         raise InputError(
-            "nothing was measured: no verify round was counted", file=pair.file, key="decode.max_new_tokens"
+            "nothing was measured: not one verify round was counted",
+            file=pair.file,
+            key="decode.max_new_tokens",
+            next_step="raise decode.max_new_tokens",
         )
     loops = looping(records)
     if loops:
         raise InputError(
-            "continuations are loops, which inflates acceptance",
+            "some continuations are loops, which inflate acceptance",
             file=pair.prompts_file,
             key="id",
             found=f"{len(loops)} of {len(records)}: {', '.join(loops[:5])}",
@@ -165,23 +168,23 @@ def _require_worthy(pair: Pair, records: Sequence[PromptRecord]) -> None:
     dead = [step for step, value in enumerate(acceptance.step_accuracy) if not value]
     if dead:
         raise InputError(
-            "a draft position is dead: the draft is never right there, even on the text itself",
+            "a draft position is dead: there the draft is never right, even with the known continuation as its input",
             file=pair.file,
             key=f"step {dead[0]}",
             found="step accuracy 0",
-            next_step="check the wiring with harness measure",
+            next_step=f"check the wiring with harness trace {pair.file}",
         )
     state = judge_floor(rate, gate.floor)
     if state is not State.PASS:
         raise InputError(
             "the acceptance rate is below the floor"
             if state is State.REGRESSION or rate.estimate < gate.floor
-            else "the floor is so near the rate that chance would decide",
+            else "the floor is so close to the rate that chance would decide",
             file=pair.file,
             key="gate.floor",
             found=f"rate {rate.estimate:.4f} [{rate.low:.4f}, {rate.high:.4f}]",
-            expected=f"an interval wholly above the floor {gate.floor}",
-            next_step="mend the pair, add prompts, or set a floor that the interval clears",
+            expected=f"an interval entirely above the floor {gate.floor}",
+            next_step="correct the pair, add prompts, or set gate.floor below the interval",
         )
 
 

@@ -70,7 +70,7 @@ def not_run(pair: Pair) -> str | None:
     served = pair.wiring.served
     if _is_reference(pair) and served.fault is not None:
         return f"replay cannot form the states that {served.convention} gives ({served.fault.reference})"
-    return "the engine was not started: by the contract it would die" if unservable(pair) else None
+    return "the engine was not started: by the contract's finding it would crash" if unservable(pair) else None
 
 
 def _is_reference(pair: Pair) -> bool:

@@ -1,1 +1,1 @@
-"""Golden baselines: their form, where they are kept, and what may be compared with them."""
+"""Golden baselines: their schema, where they are stored, and which runs may be compared with them."""

@@ -1,4 +1,4 @@
-"""What a run may be compared with: the same target shape, decode settings and prompts."""
+"""Whether a pair may be compared with a golden: same target shape, decode settings and prompts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["require_comparable", "target_shape"]
 
 
 def target_shape(pair: Pair) -> TargetShape:
-    """Return what makes a pair's target another target."""
+    """Return the properties by which two targets count as different ones."""
     target = pair.target
     return TargetShape(
         architecture=target.architecture,
@@ -26,27 +26,27 @@ def target_shape(pair: Pair) -> TargetShape:
 
 
 def require_comparable(golden: Golden, pair: Pair, prompts: Sequence[Prompt], *, subset: bool) -> None:
-    """Refuse a comparison that would mean nothing.
+    """Refuse a comparison that would be meaningless.
 
     Args:
-        golden: The golden.
-        pair: The pair.
-        prompts: The prompts chosen.
-        subset: Whether only part of the prompts was asked for.
+        golden: What the run would be compared with.
+        pair: Its name, target and decode settings must be the golden's.
+        prompts: The prompts that will be run; each must be one of the golden's.
+        subset: Whether the user chose some of the prompts; otherwise a missing one is an error.
 
     Raises:
-        InputError: The golden is of another pair or target, other settings or other prompts.
+        InputError: The golden was recorded for another pair or target, or with other settings or prompts.
     """
     document, file = golden.document, golden.file
     again = f"harness record {pair.file} --reason …"
     if document.pair != pair.name:
         raise InputError(
-            "the golden is of another pair",
+            "the golden was recorded for another pair",
             file=file,
             key="pair",
             found=document.pair,
-            expected=f"{pair.name}, as {pair.file} says",
-            next_step=f"give the pair its own name back, or record a golden of it: {again}",
+            expected=f"{pair.name}, the name in {pair.file}",
+            next_step=f"restore the pair's name, or record a golden for it: {again}",
         )
     ours = target_shape(pair)
     for name in type(ours).model_fields:
@@ -56,7 +56,7 @@ def require_comparable(golden: Golden, pair: Pair, prompts: Sequence[Prompt], *,
                 file=file,
                 key=f"target.{name}",
                 found=getattr(document.target, name),
-                expected=f"{getattr(ours, name)}, as {pair.target.path} has",
+                expected=f"{getattr(ours, name)}, as in {pair.target.path}",
                 next_step=f"give the pair another name, or record it again: {again}",
             )
     settings = pair.settings.decode.comparable()
@@ -67,7 +67,7 @@ def require_comparable(golden: Golden, pair: Pair, prompts: Sequence[Prompt], *,
                 file=file,
                 key=f"decode.{name}",
                 found=document.decode.get(name),
-                expected=f"{value}, as {pair.file} says",
+                expected=f"{value}, as in {pair.file}",
                 next_step=f"use the golden's settings, or record it again: {again}",
             )
     _require_stages(golden, pair)
@@ -75,17 +75,17 @@ def require_comparable(golden: Golden, pair: Pair, prompts: Sequence[Prompt], *,
 
 
 def _require_stages(golden: Golden, pair: Pair) -> None:
-    """Refuse sketches of other stages than a run of the pair has: both count by the same target and chain length."""
+    """Refuse sketches with another number of stages than a run has; target and chain length determine it for both."""
     document = golden.document
     stages = len(stage_names(pair.target.num_layers, len(document.wiring.boundaries), pair.settings.decode.num_steps))
     for tensors in golden.tensors.values():
         if tensors.sketches is not None and tensors.sketches.shape[1] != stages:
             raise InputError(
-                "the golden's sketches are of other stages than its wiring says",
+                "the number of stages in the golden's sketches does not fit its wiring",
                 file=golden.file,
                 key="wiring.boundaries",
                 found=f"{tensors.sketches.shape[1]} stages",
-                expected=f"{stages}, by {pair.target.num_layers} blocks and boundaries {document.wiring.boundaries}",
+                expected=f"{stages}, for {pair.target.num_layers} blocks and boundaries {document.wiring.boundaries}",
                 next_step="restore it from version control, or record it again",
             )
 
@@ -95,11 +95,10 @@ def _require_prompts(golden: Golden, pair: Pair, prompts: Sequence[Prompt], subs
     for prompt in prompts:
         if prompt.id not in known:
             raise InputError(
-                "the golden has no such prompt",
+                f"the golden does not have the prompt {prompt.id!r}",
                 file=golden.file,
                 key="prompts",
-                found=f"no {prompt.id!r}",
-                expected=f"the prompts of {pair.prompts_file}",
+                expected=f"all prompts of {pair.prompts_file}",
                 next_step=f"record it again: {again}",
             )
         if known[prompt.id] != prompt.hash:
@@ -108,16 +107,16 @@ def _require_prompts(golden: Golden, pair: Pair, prompts: Sequence[Prompt], subs
                 file=pair.prompts_file,
                 key=f"prompt {prompt.id!r}",
                 found=f"tokens with hash {prompt.hash}",
-                expected=f"{known[prompt.id]}, as {golden.file} has",
+                expected=f"{known[prompt.id]}, as in {golden.file}",
                 next_step=f"restore the prompt, the tokenizer or the chat template, or record it again: {again}",
             )
     left_out = known.keys() - {prompt.id for prompt in prompts}
     if left_out and not subset:
+        more = f" and {len(left_out) - 1} more" if len(left_out) > 1 else ""
         raise InputError(
-            "the prompts file lacks prompts that were recorded",
+            "the prompts file lacks prompts that the golden has",
             file=pair.prompts_file,
             key="id",
-            found=f"no {min(left_out)!r}" + (f" and {len(left_out) - 1} more" if len(left_out) > 1 else ""),
-            expected=f"the prompts of {golden.file}",
-            next_step="restore them, or compare on some with --prompts",
+            expected=f"{min(left_out)!r}{more} from {golden.file}",
+            next_step="restore them, or compare on fewer prompts with --prompts",
         )

@@ -1,4 +1,4 @@
-"""What differs between two goldens."""
+"""The difference between two goldens, prompt by prompt."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ class PromptDifference:
     """One prompt that two goldens measured differently.
 
     Attributes:
-        id: The prompt.
-        before: Accepted and proposed tokens.
+        id: Its id in both goldens.
+        before: Accepted and proposed tokens in the first golden.
         after: The same, in the second golden.
-        text: Whether the continuation differs.
-        proposals: Positions at which another chain is proposed; `None` where the texts differ or one has none.
+        text: Whether the reference continuations differ.
+        proposals: Positions at which the proposed chains differ; `None` if that cannot be asked, because the
+            continuations differ or one of the goldens does not have proposals.
     """
 
     id: str
@@ -34,14 +35,14 @@ class PromptDifference:
 
 @dataclass(frozen=True)
 class Difference:
-    """What differs between two goldens.
+    """Everything in which the measurements of two goldens differ.
 
     Attributes:
-        before: The first.
-        after: The second.
+        before: The first golden.
+        after: The second golden.
         prompts: Prompts of both that were measured differently.
-        removed: Ids that only the first has.
-        added: Ids that only the second has.
+        removed: Ids that only the first golden has.
+        added: Ids that only the second golden has.
         settings: Settings, wiring and floors that differ, as (before, after).
     """
 
@@ -54,12 +55,12 @@ class Difference:
 
     @property
     def same(self) -> bool:
-        """Whether nothing that was measured, and nothing it was measured with, differs."""
+        """Whether neither the measurements nor the settings, wiring and floors behind them differ."""
         return not (self.prompts or self.removed or self.added or self.settings)
 
 
 def difference(before: Golden, after: Golden) -> Difference:
-    """Compare two goldens, prompt by prompt."""
+    """Compare two goldens; their dates, reasons, machines and file hashes do not count."""
     first, second = ({prompt.id: prompt.counts() for prompt in side.document.prompts} for side in (before, after))
     changed = (_prompt(before, after, (first[name], second[name])) for name in first if name in second)
     return Difference(

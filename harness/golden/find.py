@@ -1,4 +1,4 @@
-"""Where a pair's goldens are kept: the folder, the file of each class, and the one that a run is compared with."""
+"""Where the goldens of a pair are stored, and which one a run is compared with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goldens that nothing uses. They are findings; nobody but their owner knows whether they may go."""
+"""Goldens that no pair file uses. They are reported and never removed: only their owner knows whether to."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from harness.pair.pairfile import read_pair_file
 __all__ = ["Orphan", "OrphanReport", "find_home", "find_orphans", "pair_names", "unused_folders"]
 
 _NO_SOURCES = {"build", "node_modules"}
-# What makes a folder an environment, whatever it is called: of venv or virtualenv, of conda.
+# Present in every environment made by venv or virtualenv, and by conda, whatever its folder is called.
 _ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta/history")
 
 
 @dataclass(frozen=True)
 class Orphan:
-    """Something among the goldens that is of no use as it stands.
+    """A folder or file among the goldens that nothing can use.
 
     Attributes:
         kind: `folder`, `tensors` or `unreadable`.
-        path: Where it is.
-        problem: One sentence for a person.
+        path: The folder or file.
+        problem: One sentence that says why nothing uses it.
     """
 
     kind: str
@@ -38,13 +38,13 @@ class Orphan:
 
 @dataclass(frozen=True)
 class OrphanReport:
-    """What was found in a `golden/`.
+    """The unused goldens of a `golden/`.
 
     Attributes:
-        home: The folder of goldens.
-        root: The project, below which the pair files are.
-        pairs: The names of the pairs found.
-        orphans: What none of them uses.
+        home: The `golden/` itself.
+        root: The project, below which pair files were looked for.
+        pairs: The names of the pairs found there.
+        orphans: Sorted by path.
     """
 
     home: Path
@@ -54,7 +54,10 @@ class OrphanReport:
 
 
 def find_home(folder: str | None) -> Path:
-    """Return the `golden/` that is meant: the folder itself, the one in it, or the nearest upward from here.
+    """Return the `golden/` that a command line means.
+
+    Args:
+        folder: A `golden/`, or a folder that contains one; if `None`, the nearest `golden/` upward from here is meant.
 
     Raises:
         InputError: There is no such folder.
@@ -63,21 +66,21 @@ def find_home(folder: str | None) -> Path:
         home = next(nearest_homes(Path.cwd()), None)
         if home is None:
             raise InputError(
-                "there is no golden/ here or in any folder above", file=Path.cwd(), next_step="name the folder"
+                "there is no golden/ in this folder or above it", file=Path.cwd(), next_step="name the folder"
             )
         return home
     path = Path(folder)
     if not is_folder(path):
-        raise InputError("there is no such folder", file=path, expected="a golden/ folder, or the project it lies in")
+        raise InputError("the folder does not exist", file=path, expected="a golden/ folder, or a project that has one")
     path = path.resolve()
     return path / "golden" if path.name != "golden" and is_folder(path / "golden") else path
 
 
 def find_orphans(home: Path) -> OrphanReport:
-    """Find folders of no pair, tensors that no golden names and goldens that cannot be read.
+    """Find folders that belong to no pair, tensors that no golden references, and goldens that cannot be read.
 
     Raises:
-        InputError: A folder or a pair file of the project cannot be read, so that what it uses is not known.
+        InputError: A folder or a pair file of the project cannot be read, so that it is not known what it uses.
     """
     pairs = pair_names(home.parent)
     unused = unused_folders(home, pairs)
@@ -86,18 +89,18 @@ def find_orphans(home: Path) -> OrphanReport:
     for folder in used:
         found += _unreadable(folder)
     for folder in (home, *used):
-        found += [Orphan("tensors", path, "no golden names these tensors") for path in unused_tensors(folder)]
+        found += [Orphan("tensors", path, "no golden references these tensors") for path in unused_tensors(folder)]
     return OrphanReport(home, home.parent, tuple(sorted(pairs)), tuple(sorted(found, key=lambda orphan: orphan.path)))
 
 
 def unused_folders(home: Path, pairs: Iterable[str]) -> list[Path]:
-    """Return the folders of a `golden/` that bear the name of none of the pairs."""
+    """Return the folders of a `golden/` that do not have the name of any of the pairs."""
     names = set(pairs)
     return [folder for folder in _folders(home) if folder.name not in names]
 
 
 def pair_names(root: Path) -> set[str]:
-    """Return the names of the pairs whose files lie below a folder, leaving out what is no source of the project.
+    """Return the names of the pairs whose files are below a folder, environments and build output left out.
 
     Raises:
         InputError: A folder or a pair file cannot be read.

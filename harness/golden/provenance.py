@@ -15,12 +15,12 @@ __all__ = ["commit_of", "machine_info", "pair_hashes"]
 
 
 def pair_hashes(pair: Pair) -> dict[str, str]:
-    """Return the SHA-256 of each file that a pair's measurement depends on, by a name that no path is part of."""
+    """Return the SHA-256 of each file that a pair's measurement depends on, by names without a path of this machine."""
     result = {}
     for name, folder in (("target", pair.target.path), ("draft", pair.draft.path)):
         for file in sorted(folder.iterdir()):
             if file.suffix in (".json", ".safetensors") and is_file(file):
-                # What may not be read was not needed either: whatever is needed has been read by now.
+                # Every file that the measurement needs has been read by now: one that cannot be read is not needed.
                 with contextlib.suppress(OSError):
                     result[f"{name}/{file.name}"] = hash_file(file)
     result["prompts"] = hash_file(pair.prompts_file)
@@ -28,7 +28,7 @@ def pair_hashes(pair: Pair) -> dict[str, str]:
 
 
 def machine_info() -> dict[str, str]:
-    """Return what tells machines apart, and nothing that tells whose they are."""
+    """Return properties that tell machines apart, without host or user names."""
     return {
         "system": platform.system(),
         "architecture": platform.machine(),
@@ -47,7 +47,7 @@ def _processor() -> str:
 
 
 def commit_of(folder: Path) -> str | None:
-    """Return the commit that a folder's repository stands at, with `+` where files are changed; `None` outside one."""
+    """Return the commit of a folder's repository, with `+` if files have changed; `None` outside a repository."""
     try:
         command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
         result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603

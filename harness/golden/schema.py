@@ -1,4 +1,4 @@
-"""The golden's JSON, made to be read in a diff: every field, and the sums it must keep."""
+"""The JSON of a golden: its fields and the sums that they must keep. It is made to be read in a diff."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class _Strict(pydantic.BaseModel):
     )
 
 
-# Bounded, so that sums of counts stay exact and ratios of them stay numbers.
+# Bounded, so that sums of counts stay exact and their ratios stay finite.
 Count = Annotated[int, pydantic.Field(ge=0, lt=1 << 40)]
 
 
 class TargetShape(_Strict):
-    """What makes a target another target."""
+    """The properties by which two targets count as different ones."""
 
     architecture: str
     num_layers: int
@@ -48,7 +48,7 @@ class TargetShape(_Strict):
 
 
 class WiringEntry(_Strict):
-    """The ids as written, what they meant, and what was captured."""
+    """The layer ids as written in the draft's config, the conventions that read them, and the captured boundaries."""
 
     ids: list[int]
     ids_key: str
@@ -58,16 +58,16 @@ class WiringEntry(_Strict):
 
 
 class CountedPrompt(pydantic.BaseModel):
-    """One prompt's counts as a file holds them: a golden, or a result that `--json` printed.
+    """One prompt's counts in a file: in a golden, or in a result that `--json` printed.
 
     Attributes:
-        id: The prompt.
-        category: Its category.
-        hash: Hash of its token ids.
-        histogram: Rounds by accepted count.
+        id: The prompt's id.
+        category: The prompt's category.
+        hash: Hash of the prompt's token ids.
+        histogram: Verify rounds by accepted count.
         correct: Per step, positions at which the teacher-forced draft was right; `hits` in files of earlier releases.
         evaluated: Per step, positions at which that was asked; `positions` in files of earlier releases.
-        eos_round: `[proposed, accepted]` of the round that ended the continuation.
+        eos_round: `[proposed, accepted]` of the verify round that ended in EOS.
     """
 
     model_config = pydantic.ConfigDict(extra="allow", strict=True)
@@ -88,7 +88,7 @@ class CountedPrompt(pydantic.BaseModel):
 
     @staticmethod
     def row(record: PromptRecord) -> dict[str, Any]:
-        """Return one prompt's counts, from which any rate can be worked out again: this model's fields."""
+        """Return one prompt's counts as this model's fields: every rate can be computed from them again."""
         counts, eos = counts_of(record), record.eos_round
         return {
             "id": record.id,
@@ -108,7 +108,7 @@ class CountedPrompt(pydantic.BaseModel):
         return self
 
     def counts(self) -> PromptCounts:
-        """Return the counts as acceptance takes them."""
+        """Return the counts in the form that `harness.counts.acceptance` takes."""
         return PromptCounts.of(self.id, self.histogram, self.correct, self.evaluated)
 
 
@@ -116,8 +116,8 @@ class GoldenPrompt(_Strict, CountedPrompt):
     """One prompt's counts in a golden.
 
     Attributes:
-        tokens: Prompt tokens.
-        output: Tokens of continuation.
+        tokens: Number of prompt tokens.
+        output: Number of tokens of the reference continuation.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid")
@@ -136,13 +136,13 @@ class GoldenPrompt(_Strict, CountedPrompt):
 
 
 class Noise(_Strict):
-    """What rounding alone changes, measured when the golden was recorded.
+    """Changes that rounding alone makes, measured when the golden was recorded.
 
     Attributes:
         windows: Windows of k neighbouring positions compared, over all disturbed copies; `blocks` in the file.
-        changed: How many of them held a chain that changed.
+        changed: Windows in which at least one proposed chain changed.
         likelihood: Greatest absolute change of the mean log-probability, in nats.
-        how: The disturbed copies.
+        how: In words, how the copies were disturbed.
     """
 
     windows: Annotated[Count, pydantic.Field(ge=1, alias="blocks")]
@@ -158,11 +158,11 @@ class Noise(_Strict):
 
 
 class Blindness(_Strict):
-    """The fault that was put in when the golden was recorded, and what saw it.
+    """The fault that was planted when the golden was recorded, and the detectors that saw it.
 
     Attributes:
-        boundaries: The pair's, moved by one.
-        seen_by: Detectors that found a change.
+        boundaries: The pair's boundaries, each moved by one.
+        seen_by: Names of the detectors that found a change.
     """
 
     boundaries: list[int]
@@ -170,7 +170,7 @@ class Blindness(_Strict):
 
 
 class Totals(_Strict):
-    """Sums over the prompts, and the rates that follow from them."""
+    """Sums over the prompts, and the rates computed from them."""
 
     prompts: Count
     rounds: Count
@@ -181,7 +181,7 @@ class Totals(_Strict):
 
 
 class HistoryEntry(_Strict):
-    """An earlier record's totals, kept so that a floor that creeps down shows."""
+    """The totals of an earlier record, kept to show a floor that is lowered step by step."""
 
     recorded_at: str
     reason: str
@@ -193,9 +193,9 @@ class HistoryEntry(_Strict):
 
 
 class GoldenDocument(_Strict):
-    """A golden baseline; its tensors stand beside it, under the name of their own hash.
+    """The JSON of a golden baseline; its tensors are in a file next to it, which is named by its own hash.
 
-    `blindness` is `None` where the engine could not check it.
+    `blindness` is `None` if the engine could not check it.
     """
 
     schema_version: Literal[1]
@@ -222,7 +222,7 @@ class GoldenDocument(_Strict):
 
     @property
     def acceptance(self) -> Acceptance:
-        """What was recorded, with its standard errors."""
+        """The recorded acceptance with its standard errors."""
         return measure_acceptance(prompt.counts() for prompt in self.prompts)
 
     @pydantic.field_validator("decode")
@@ -233,7 +233,7 @@ class GoldenDocument(_Strict):
         except pydantic.ValidationError:
             known = False
         if not known:
-            raise ValueError("not the settings of a decoder, all of them")
+            raise ValueError(f"must have exactly {', '.join(DecodeSettings.model_fields)}, each within its range")
         return value
 
     @pydantic.model_validator(mode="after")
@@ -241,7 +241,7 @@ class GoldenDocument(_Strict):
         ids = [prompt.id for prompt in self.prompts]
         repeated = sorted({name for name in ids if ids.count(name) > 1})
         if repeated:
-            raise ValueError(f"the prompt {repeated[0]!r} stands twice")
+            raise ValueError(f"the prompt {repeated[0]!r} occurs twice")
         steps = self.decode["num_steps"]
         for prompt in self.prompts:
             if len(prompt.histogram) != steps + 1:
@@ -259,7 +259,7 @@ class GoldenDocument(_Strict):
 
 
 def dump(document: GoldenDocument) -> bytes:
-    """Return the document's JSON: one line a prompt, one key a line elsewhere."""
+    """Return the document's JSON: one line per prompt and per earlier record, one line per key elsewhere."""
     entries = []
     for name, value in document.model_dump(mode="json", by_alias=True).items():
         text = json_text(value).replace("\n", "\n  ")

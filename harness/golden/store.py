@@ -25,7 +25,7 @@ _ADVICE = "restore it from version control, or remove it and record it again"
 
 @dataclass(frozen=True)
 class Golden:
-    """A golden baseline, read and checked."""
+    """A golden baseline whose JSON and tensors have been read and checked."""
 
     file: Path
     document: GoldenDocument
@@ -33,7 +33,7 @@ class Golden:
 
     @property
     def golden_class(self) -> GoldenClass:
-        """The class it was recorded on."""
+        """The engine, device and dtype it was recorded on."""
         return GoldenClass(self.document.engine, self.document.device, self.document.dtype)
 
     def continuation(self, prompt: str) -> tuple[int, ...]:
@@ -42,20 +42,20 @@ class Golden:
 
 
 def load_golden(file: Path) -> Golden:
-    """Read a golden and check everything in it that can be checked without a model.
+    """Read a golden and check everything that can be checked without running a model.
 
     Raises:
-        InputError: It is missing, of another schema, does not add up, or its tensors are not the ones it names.
+        InputError: It is missing, has another schema version, contradicts itself, or lacks the recorded tensors.
     """
     raw = read_json_object(file, what="golden", next_step=_ADVICE)
     if raw.get("schema_version") != SCHEMA_VERSION:
         raise InputError(
-            "the golden has another schema",
+            "the golden has another schema version",
             file=file,
             key="schema_version",
             found=quote(raw.get("schema_version")),
             expected=SCHEMA_VERSION,
-            next_step="record it again with this version of the harness",
+            next_step="record it again with this version of acceptance-harness",
         )
     try:
         # Strict JSON mode: a count written as text is an error, a list is still a tuple.
@@ -67,7 +67,7 @@ def load_golden(file: Path) -> Golden:
     golden = Golden(file, document, load_tensors(file.parent / document.tensors, document))
     if file.name != golden.golden_class.file:
         raise InputError(
-            "the golden was recorded on another class than its name says",
+            "the golden was recorded on another class than its file name says",
             file=file,
             key="engine, device, dtype",
             found=str(golden.golden_class),
@@ -75,25 +75,25 @@ def load_golden(file: Path) -> Golden:
             next_step=_ADVICE,
         )
     if document.dtype not in document.noise and any(part.proposals is not None for part in golden.tensors.values()):
-        # Without it proposals and likelihood could not be judged, and would be silent.
+        # Without a noise floor the proposals and likelihood detectors have nothing to judge by, and would say nothing.
         raise InputError(
-            "the golden has proposals, but no noise floor of its own dtype",
+            "the golden has proposals but lacks the noise floor of its dtype",
             file=file,
             key=f"noise.{document.dtype}",
-            found=f"noise of {', '.join(document.noise) or 'nothing'}",
+            found=f"noise floors of {', '.join(document.noise) or 'no dtype'}",
             next_step=_ADVICE,
         )
     return golden
 
 
 def _remove_parts(folder: Path) -> None:
-    """Remove what a record that was killed while it wrote has left half-written."""
+    """Remove temporary files left by a process that was killed while it wrote."""
     for part in folder.glob(".*.part"):
         part.unlink(missing_ok=True)
 
 
 def save_golden(file: Path, document: GoldenDocument, tensors: bytes) -> None:
-    """Write a golden in the order that a crash cannot break.
+    """Write a golden: tensors first, then the JSON, so that a crash in between leaves the old golden intact.
 
     Raises:
         InputError: The folder cannot be written.
@@ -103,13 +103,13 @@ def save_golden(file: Path, document: GoldenDocument, tensors: bytes) -> None:
             write_atomically(file.parent / document.tensors, tensors)
             write_atomically(file, dump(document))
         finally:
-            # After a failure too: tensors that no golden names are nobody's.
+            # After a failure too: remove tensor files that no golden references.
             _remove_unused(file.parent)
             _remove_parts(file.parent)
 
 
 def unused_tensors(folder: Path) -> list[Path]:
-    """Return the tensors that no golden of the folder names; none where one of its JSONs cannot be read."""
+    """Return the tensor files that no golden of the folder references; empty if one of the goldens cannot be read."""
     used = []
     for other in folder.glob("*.json"):
         try:

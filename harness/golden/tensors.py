@@ -24,13 +24,14 @@ __all__ = ["GoldenTensors", "load_tensors", "pack_tensors", "tensors_name"]
 
 @dataclass(frozen=True)
 class GoldenTensors:
-    """What is kept per prompt beside the counts.
+    """The tensors of one prompt; `None` for those that the recording engine could not measure.
 
     Attributes:
-        continuation: int32 [L]: the reference continuation.
-        proposals: int32 [n, k]: the chain at every position at which a round could start.
-        logprobs: float32 [n, k]: log-probability of the text's token by step, NaN outside the position set.
-        sketches: float32 [POSITIONS, stages, WIDTH]: of every stage, see `harness.counts.stages`.
+        continuation: int32 [L]; the reference continuation.
+        proposals: int32 [n, k]; the chain proposed at every position at which a round could start.
+        logprobs: float32 [n, k]; the draft's log-probability of the continuation's token, by step; NaN outside the
+            position set.
+        sketches: float32 [POSITIONS, stages, WIDTH]; random projections of every stage, see `harness.counts.stages`.
     """
 
     continuation: NDArray[np.int32]
@@ -45,7 +46,7 @@ def load_tensors(file: Path, document: GoldenDocument) -> dict[str, GoldenTensor
     Raises:
         InputError: They cannot be read, are not the ones that were recorded, or do not fit the JSON.
     """
-    advice = "restore it from version control, or remove the golden and record it anew"
+    advice = "restore it from version control, or remove the golden and record it again"
     try:
         found = hash_file(file)
     except OSError as error:
@@ -53,7 +54,7 @@ def load_tensors(file: Path, document: GoldenDocument) -> dict[str, GoldenTensor
             "the golden's tensors cannot be read",
             file=file,
             found=error.strerror,
-            expected="the file that the golden names under tensors",
+            expected="the file that the golden's JSON names under tensors",
             next_step=advice,
         ) from None
     if found != file.stem:
@@ -61,7 +62,7 @@ def load_tensors(file: Path, document: GoldenDocument) -> dict[str, GoldenTensor
             "the golden's tensors are not the ones that were recorded",
             file=file,
             found=f"SHA-256 {found[:16]}…",
-            expected=f"{file.stem[:16]}…, as the file's name says",
+            expected=f"{file.stem[:16]}…, the file's name",
             next_step=advice,
         )
     try:
@@ -76,7 +77,7 @@ def _require_fitting(arrays: dict[str, NDArray[Any]], document: GoldenDocument) 
     """Refuse arrays that do not fit the JSON or each other.
 
     Raises:
-        ValueError: An array is missing, of another kind or shape, or holds a value that cannot be.
+        ValueError: An array is missing, has another dtype or shape, or contains an impossible value.
     """
     outputs = [prompt.output for prompt in document.prompts]
     decode = document.decode
@@ -85,15 +86,15 @@ def _require_fitting(arrays: dict[str, NDArray[Any]], document: GoldenDocument) 
     starts = [int(value) for value in arrays["starts"]]
     if {"proposals", "logprobs"} & arrays.keys():
         limits = Limits(decode["max_new_tokens"], decode["num_steps"], eos_ids=())
-        # Whether a text ends in EOS or at the limit, its length alone says where rounds could start.
+        # Its length alone determines where rounds could start, whether it ends in EOS or at the limit.
         meant = [limits.starts(range(output)) for output in outputs]
         if starts != meant:
-            raise ValueError(f"starts are {starts}, the JSON's outputs give {meant}")
+            raise ValueError(f"starts are {starts}, but the JSON's outputs give {meant}")
     for name, kind in (("proposals", "i"), ("logprobs", "f")):
         if name in arrays:
             _require_array(arrays, name, kind, (sum(starts), decode["num_steps"]))
     if "sketches" in arrays:
-        # How many stages there are follows from the target, which may be found to be another one first.
+        # The number of stages follows from the target. `require_comparable` checks it, after the target itself.
         stages = arrays["sketches"].shape[2] if arrays["sketches"].ndim == 4 else 1
         _require_array(arrays, "sketches", "f", (len(outputs), POSITIONS, stages, WIDTH))
     for name in ("texts", "proposals"):
@@ -101,11 +102,11 @@ def _require_fitting(arrays: dict[str, NDArray[Any]], document: GoldenDocument) 
         outside = ids[(ids < 0) | (ids >= document.target.vocab_size)]
         if len(outside):
             raise ValueError(
-                f"{name} hold the token {outside[0]}, the target knows 0 to {document.target.vocab_size - 1}"
+                f"{name} contain the token {outside[0]}, but the target's ids are 0 to {document.target.vocab_size - 1}"
             )
     for name in ("logprobs", "sketches"):
         if np.isinf(arrays.get(name, np.zeros(0, np.float32))).any():
-            raise ValueError(f"{name} hold infinity")
+            raise ValueError(f"{name} contain infinity")
 
 
 def _require_array(arrays: dict[str, NDArray[Any]], name: str, kind: str, shape: tuple[int, ...]) -> None:
@@ -114,11 +115,11 @@ def _require_array(arrays: dict[str, NDArray[Any]], name: str, kind: str, shape:
     found = arrays[name]
     if found.dtype.kind != kind or found.shape != shape:
         meant = f"{'integers' if kind == 'i' else 'floats'} of shape {list(shape)}"
-        raise ValueError(f"{name} are {found.dtype} of shape {list(found.shape)}, the JSON says {meant}")
+        raise ValueError(f"{name} are {found.dtype} of shape {list(found.shape)}, but the JSON says {meant}")
 
 
 def _split(arrays: dict[str, NDArray[np.generic]], document: GoldenDocument) -> dict[str, GoldenTensors]:
-    """Cut the flat arrays, which fit the JSON, into each prompt's part."""
+    """Cut the flat arrays into each prompt's part; `_require_fitting` has checked that they fit."""
     starts = arrays["starts"]
     text_ends = np.cumsum([prompt.output for prompt in document.prompts])
     start_ends = np.cumsum(starts)

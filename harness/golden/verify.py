@@ -1,4 +1,4 @@
-"""Verifying a golden without running a model: does it add up, and is it of the pair's files as they are now?"""
+"""Verifying a golden without running a model: is it consistent, and do the pair's files still match it?"""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["changed_files", "golden_problems"]
 
 
 def golden_problems(file: Path, pair: Pair) -> list[str]:
-    """Return everything that is wrong with a golden: none for one that is as it was recorded, of the pair as it is.
+    """Return everything that is wrong with a golden, as sentences; empty if golden and pair are as they were recorded.
 
-    Its counts are worked out anew from the recorded texts and proposals, so an edited count is found even where the
-    totals were edited to match.
+    The counts are computed again from the recorded continuations and proposals, so an edited count is found even if
+    the totals were edited to match.
     """
     try:
         golden = load_golden(file)
@@ -35,7 +35,7 @@ def golden_problems(file: Path, pair: Pair) -> list[str]:
 
 
 def changed_files(pair: Pair, golden: Golden) -> list[str]:
-    """Tell which of the pair's files are not the ones that the golden was recorded with."""
+    """Return a sentence for each of the pair's files that has changed since the golden was recorded."""
     now = pair_hashes(pair)
     return [
         f"{name} has changed since the golden was recorded"
@@ -55,9 +55,9 @@ def _count_problems(golden: Golden, pair: Pair) -> Iterator[str]:
         expected = histogram_of(counter.rounds, limits.num_steps)
         if tuple(prompt.histogram) != expected:
             yield (
-                f"prompt {prompt.id!r}: the histogram is {prompt.histogram}, but the recorded text and proposals give "
-                f"{list(expected)}"
+                f"prompt {prompt.id!r}: the histogram is {prompt.histogram}, but the recorded continuation and "
+                f"proposals give {list(expected)}"
             )
-        eos = counter.eos_round
-        if prompt.eos_round != (None if eos is None else (eos.proposed, eos.accepted)):
-            yield f"prompt {prompt.id!r}: eos_round is {prompt.eos_round}, but the text gives {eos}"
+        eos = None if counter.eos_round is None else (counter.eos_round.proposed, counter.eos_round.accepted)
+        if prompt.eos_round != eos:
+            yield f"prompt {prompt.id!r}: eos_round is {prompt.eos_round}, but the recorded continuation gives {eos}"

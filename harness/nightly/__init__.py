@@ -1,4 +1,4 @@
-"""What a nightly run on a GPU machine came to, from the files it left: its state, its history, the issue about it.
+"""Summarising a nightly GPU run from the files it left: its state, the runs before it, and the issue about it.
 
-Runs on a machine that has neither torch nor the models: nothing of the harness that needs them is imported here.
+This runs on machines without torch and without the models, so it imports nothing that needs them.
 """

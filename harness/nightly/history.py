@@ -1,4 +1,4 @@
-"""The runs of a nightly so far: one line of JSON for each, the newest last."""
+"""The history of a nightly: one line of JSON for each run, the newest last."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ KEPT = 366
 
 @dataclass(frozen=True)
 class PastRun:
-    """What is kept of a run.
+    """One run in the history.
 
     Attributes:
-        id: The run.
-        time: When, as ISO 8601 in UTC.
-        commit: The commit that ran.
-        url: Where its log is.
-        state: What it came to.
-        pairs: By pair: `verdict`, `rate`, `error`, `length` and `engine`.
+        id: Identifies the run; its second attempt has the same id.
+        time: When the run was summarised, in UTC.
+        commit: The commit that was tested; empty if unknown.
+        url: Address of the run's log; empty if there is none.
+        state: A `NightlyState`.
+        pairs: Each pair's `verdict`, `rate`, `error`, `length` and `engine`, by the pair's name.
     """
 
     id: str
@@ -38,15 +38,15 @@ class PastRun:
 
     @property
     def green(self) -> bool:
-        """Whether all was well."""
+        """Whether everything was checked and passed."""
         return self.state == NightlyState.GREEN
 
 
 def read_history(file: Path) -> list[PastRun]:
-    """Return the runs so far, oldest first; none where the file is not there yet.
+    """Return the runs in a history file, oldest first; empty if the file does not exist yet.
 
     Raises:
-        InputError: The file is there and a line of it is not what was written.
+        InputError: A line of the file is not a run.
     """
     if not is_file(file):
         return []
@@ -56,18 +56,18 @@ def read_history(file: Path) -> list[PastRun]:
             runs.append(PastRun(**parse_json(line)))
         except (ValueError, TypeError) as error:
             raise InputError(
-                "the line is no run of a nightly",
+                "the line is not a run of a nightly",
                 file=file,
                 key=f"line {number}",
                 found=str(error),
-                expected="an object as `harness nightly report --history` writes it",
-                next_step="take the line out, or begin a new history",
+                expected="an object that `harness nightly report --history` has written",
+                next_step="remove the line, or start a new history file",
             ) from None
     return runs
 
 
 def write_history(file: Path, before: list[PastRun], nightly: Nightly) -> None:
-    """Write the runs so far and this one; another attempt of the same run takes its place.
+    """Write a history with this run added; it replaces an earlier attempt of the same run.
 
     Raises:
         InputError: The file cannot be written.

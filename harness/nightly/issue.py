@@ -1,6 +1,6 @@
-"""One open issue for each nightly that is not green: opened, commented while it lasts, closed when it is over.
+"""Keeping one open issue for each nightly that is not green: opened, commented every night, closed when green again.
 
-By GitHub's own command `gh`, which brings the address, the token and the retries of the platform it runs on.
+It uses GitHub's command `gh`, which takes the server's address and the token from the runner and retries by itself.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _DEADLINE = 120
 
 @dataclass(frozen=True)
 class Published:
-    """What was done.
+    """The result of bringing an issue up to date.
 
     Attributes:
         done: `opened`, `commented`, `closed` or `nothing`.
-        issue: The issue's address; `None` where there is none.
+        issue: Address of the issue; `None` if none is open or was opened.
     """
 
     done: str
@@ -39,15 +39,15 @@ def publish(*, title: str, body: str, green: bool, repository: str, label: str =
     """Bring a nightly's issue up to date.
 
     Args:
-        title: The issue's title, the same one every night: with the label, it is what the open issue is found by.
-        body: What to say, as Markdown.
+        title: Title of the issue, which must be the same every night: the open issue is found by label and title.
+        body: Text of the issue or comment, as Markdown.
         green: Whether the nightly is green.
-        repository: As `owner/name`.
-        label: The label, made where there is none.
+        repository: `owner/name`.
+        label: Label of the issue, created if the repository does not have it.
 
     Raises:
-        InputError: There is no `gh`.
-        EngineError: `gh` failed or did not end.
+        InputError: `gh` is not installed.
+        EngineError: `gh` failed or timed out.
     """
     here = ("--repo", repository)
     found = _gh(
@@ -76,11 +76,11 @@ def _list(text: str) -> list[dict[str, Any]]:
     keys = {"number", "title", "url"}
     if isinstance(entries, list) and all(isinstance(entry, dict) and keys <= set(entry) for entry in entries):
         return entries
-    raise EngineError(f"gh issue list answered with no list of issues: {one_line(text, 240)}.")
+    raise EngineError(f"gh issue list did not answer with a list of issues: {one_line(text, 240)}.")
 
 
 def _gh_with(body: str, *arguments: str) -> str:
-    """Run `gh` with a text from a file: a command line holds no long one."""
+    """Run `gh` with a text in a file: a long one does not fit on a command line."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "body.md"
         file.write_text(body, encoding="utf-8")
@@ -95,15 +95,15 @@ def _gh(*arguments: str) -> str:
         raise InputError(
             "GitHub's command gh is not installed",
             key="gh",
-            expected="gh on the PATH, as GitHub's own runners have it",
+            expected="gh on the PATH, as on GitHub's own runners",
             next_step="install it (https://cli.github.com), or run this step on a runner that has it",
         ) from None
     except subprocess.TimeoutExpired:
-        raise EngineError(f"{_shown(arguments)} did not end within {_DEADLINE} s.") from None
+        raise EngineError(f"{_shown(arguments)} did not finish within {_DEADLINE} s.") from None
     if done.returncode != 0:
         raise EngineError(
             f"{_shown(arguments)} failed with status {done.returncode}: {one_line(done.stderr, 480)}. "
-            "Next: see that GH_TOKEN is set and may write issues (permissions: issues: write)."
+            "Next: make sure that GH_TOKEN is set and may write issues (permissions: issues: write)."
         )
     return done.stdout
 

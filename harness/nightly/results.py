@@ -1,4 +1,4 @@
-"""A nightly's results, read from what pytest wrote: `--acceptance-json` and `--junitxml`."""
+"""The results of a nightly, read from the files that pytest wrote: `--acceptance-json` and `--junitxml`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SCHEMA = 1
 
 
 class NightlyState(StrEnum):
-    """What a nightly came to; everything but `green` asks somebody to look."""
+    """The state of a nightly; every state but `green` needs attention."""
 
     GREEN = "green"
     RED = "red"
@@ -28,14 +28,14 @@ class NightlyState(StrEnum):
 
 @dataclass(frozen=True)
 class RunInfo:
-    """Which run it was.
+    """The identity of a run.
 
     Attributes:
         name: The nightly's name: one repository can have several.
-        id: What tells the run from every other; a second attempt has the same.
-        time: When, as ISO 8601 in UTC.
-        commit: The commit that ran; empty where it is not known.
-        url: Where its log is; empty where there is none.
+        id: Identifies the run; its second attempt has the same id.
+        time: When the run was summarised, in UTC.
+        commit: The commit that was tested; empty if unknown.
+        url: Address of the run's log; empty if there is none.
     """
 
     name: str
@@ -50,16 +50,16 @@ class PairRow:
     """One pair's figures.
 
     Attributes:
-        pair: Its name.
-        file: Its pair file, as the run saw it.
+        pair: The pair's name.
+        file: Path of the pair file on the machine that ran it.
         verdict: The gate's verdict.
-        rate: Acceptance rate, as a share; `None` where nothing was measured.
-        error: Its standard error.
-        length: Acceptance length, with the bonus token.
-        drop: Drop of the rate against the golden, as a share; `None` where there is nothing to compare.
+        rate: Acceptance rate, as a share; `None` if nothing was measured.
+        error: Standard error of the rate.
+        length: Acceptance length, bonus token included.
+        drop: Drop of the rate from the golden, as a share; `None` if there is nothing to compare.
         prompts: Number of prompts.
         engine: Engine, device and dtype.
-        first_stage: The first stage at which it parts from its golden, in words.
+        first_stage: The first stage at which the run differs from the golden, in words.
     """
 
     pair: str
@@ -76,12 +76,12 @@ class PairRow:
 
 @dataclass(frozen=True)
 class Failure:
-    """What failed, with the text it failed with.
+    """Tests that failed with one text.
 
     Attributes:
         where: The pair's name, or the test file.
-        tests: Names of the tests that failed so.
-        text: What they failed with. Each test of a pair tells the pair's whole report, which stands here once.
+        tests: Names of these tests.
+        text: Their failure message. Every test of a pair fails with the pair's whole report, which is kept once.
     """
 
     where: str
@@ -91,16 +91,16 @@ class Failure:
 
 @dataclass(frozen=True)
 class Nightly:
-    """A nightly's results.
+    """The results of a nightly.
 
     Attributes:
-        run: Which run it was.
-        state: What it came to.
-        why: The state's reason, in one sentence.
-        tests: How many tests passed, failed and were skipped.
-        pairs: The pairs measured.
-        failures: What failed.
-        not_checked: What the machine lacked: marker, number of tests, reason.
+        run: The identity of the run.
+        state: The state of the run as a whole.
+        why: The reason for the state, in one sentence.
+        tests: Numbers of tests that `passed`, `failed` and were `skipped`.
+        pairs: The figures of each measured pair.
+        failures: The failed tests.
+        not_checked: Tests that this machine could not run: number, marker and reason, in words.
     """
 
     run: RunInfo
@@ -113,21 +113,21 @@ class Nightly:
 
     @property
     def green(self) -> bool:
-        """Whether all is well."""
+        """Whether everything was checked and passed."""
         return self.state is NightlyState.GREEN
 
 
 def read_nightly(run: RunInfo, *, results: Path, junit: Path, job: str) -> Nightly:
-    """Read what a run left.
+    """Read the files that a run left.
 
     Args:
-        run: Which run it was.
-        results: What `--acceptance-json` wrote; may be missing, as after a machine that died.
-        junit: What `--junitxml` wrote; may be missing.
-        job: How the job that ran pytest ended: `success`, `failure` or `cancelled`.
+        run: The identity of the run.
+        results: The file of `--acceptance-json`; it may be missing, for example because the machine crashed.
+        junit: The file of `--junitxml`; it may be missing.
+        job: Result of the job that ran pytest: `success`, `failure` or `cancelled`.
 
     Raises:
-        InputError: A file is there and is not what it should be.
+        InputError: A file exists and does not have the expected form.
     """
     body = _read_results(results) if is_file(results) else {}
     counts, failures = _read_junit(junit) if is_file(junit) else ({}, ())
@@ -145,9 +145,9 @@ def _state(counts: Mapping[str, int], job: str, *, complete: bool) -> tuple[Nigh
     if counts["failed"]:
         return NightlyState.RED, f"{counts['failed']} of {sum(counts.values())} tests failed"
     if job != "success":
-        return NightlyState.UNFINISHED, f"no test failed, and the job ended with {job}: its log says why"
+        return NightlyState.UNFINISHED, f"no test failed, but the job ended with {job}: see its log"
     if not complete:
-        return NightlyState.UNFINISHED, "pytest wrote no figures (--acceptance-json)"
+        return NightlyState.UNFINISHED, "pytest did not write its figures (--acceptance-json)"
     if not counts["passed"]:
         return NightlyState.UNCHECKED, f"nothing was checked: {counts['skipped']} tests were skipped"
     return NightlyState.GREEN, f"{counts['passed']} tests passed"
@@ -157,11 +157,11 @@ def _read_results(file: Path) -> dict[str, Any]:
     body = read_json_object(file, what="results", next_step="give the file that --acceptance-json wrote")
     if body.get("schema_version") != _SCHEMA or not isinstance(body.get("pairs"), dict):
         raise InputError(
-            "these are no results of pytest",
+            "the file does not contain results of pytest",
             file=file,
             key="schema_version and pairs",
             found=body.get("schema_version"),
-            expected=f"schema_version {_SCHEMA}, and pairs by their files",
+            expected=f"schema_version {_SCHEMA}, and an object under pairs",
             next_step="give the file that --acceptance-json of this version wrote",
         )
     return body
@@ -184,21 +184,24 @@ def _row(file: str, result: dict[str, Any], source: Path) -> PairRow:
         )
     except (KeyError, TypeError) as error:
         raise InputError(
-            "a pair's result has another form",
+            "the pair's result has an unknown form",
             file=source,
             key=f"pairs.{file}",
             found=f"{type(error).__name__}: {error}",
-            expected="what --acceptance-json of this version writes",
+            expected="a result as --acceptance-json of this version writes it",
         ) from None
 
 
 def _read_junit(file: Path) -> tuple[dict[str, int], tuple[Failure, ...]]:
     try:
-        # Our own pytest wrote it.
+        # Safe to parse: our own pytest wrote it.
         root = ElementTree.fromstring(read_text(file, what="JUnit file"))  # noqa: S314
     except ElementTree.ParseError as error:
         raise InputError(
-            "the JUnit file is no XML", file=file, found=str(error), expected="what --junitxml wrote"
+            "the JUnit file is not valid XML",
+            file=file,
+            found=str(error),
+            expected="the file that pytest --junitxml wrote",
         ) from None
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     texts: dict[tuple[str, str], dict[str, str]] = {}
@@ -218,7 +221,7 @@ def _read_junit(file: Path) -> tuple[dict[str, int], tuple[Failure, ...]]:
 
 
 def _where(case: ElementTree.Element) -> tuple[str, bool]:
-    """Return what a test is told under, and whether that is a pair."""
+    """Return the pair or test file that a test is reported under, and whether it is a pair."""
     for entry in case.iter("property"):
         if entry.get("name") == "acceptance_pair":
             return entry.get("value", "?"), True

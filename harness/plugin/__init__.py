@@ -1,7 +1,7 @@
-"""The pytest plugin: a pair file is a test file, with one test for each detector.
+"""The pytest plugin: a pair file is a test file with one test for each detector.
 
-Only options, hooks and fixtures are here. Nothing heavy is imported until a pair is measured: every pytest run in an
-environment that has the harness loads this module.
+This module has only options, hooks and fixtures. Every pytest run in an environment with acceptance-harness loads it,
+so nothing heavy is imported until a pair is measured.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 _MARKERS = {
-    "gpu": "needs CUDA; skipped with the reason where it does not work",
+    "gpu": "needs CUDA; skipped with the reason if CUDA does not work",
     "sglang": "runs the real SGLang package",
-    "slow": "takes more than some seconds",
+    "slow": "takes more than a few seconds",
     "bench": "measures speed",
 }
 
@@ -34,38 +34,42 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the `--acceptance-*` options."""
     group = parser.getgroup("acceptance", "acceptance of speculative-decoding pairs")
     group.addoption(
-        "--acceptance-pair", metavar="PAIR", help="the pair of the fixtures pair, acceptance and golden: file or name"
+        "--acceptance-pair",
+        metavar="PAIR",
+        help="pair file, or name of a built-in pair, that the fixtures pair, acceptance and golden measure",
     )
-    group.addoption("--acceptance-engine", metavar="NAME", help="engine to use instead of each pair file's")
+    group.addoption("--acceptance-engine", metavar="NAME", help="engine to use instead of the one in each pair file")
     group.addoption(
         "--acceptance-endpoint",
         metavar="URL",
-        help="measure the running SGLang or vLLM server at this address instead of each pair file's engine",
+        help="measure the running SGLang or vLLM server at this address instead of the engine in each pair file",
     )
-    group.addoption("--acceptance-json", metavar="FILE", help="write every pair's result to FILE as JSON")
+    group.addoption("--acceptance-json", metavar="FILE", help="write the results of all pairs to FILE as JSON")
     group.addoption(
         "--acceptance-update",
         action="store_true",
-        help="record the goldens of the pairs whose tests run anew where their check differs, and missing ones; "
-        "not with -n, not where CI is set",
+        help="for each pair whose tests run, record the golden of its own class if there is none, or again if the "
+        "check differs from it; not with -n, and not if CI is set",
     )
     group.addoption(
         "--acceptance-reason",
         metavar="TEXT",
-        help="why --acceptance-update replaces goldens; they keep it, and need it where there is one already",
+        help="why --acceptance-update replaces goldens; required if one exists, and recorded in the new ones",
     )
     group.addoption(
-        "--acceptance-require-gpu", action="store_true", help="fail tests marked gpu where CUDA does not work"
+        "--acceptance-require-gpu",
+        action="store_true",
+        help="fail tests marked gpu, instead of skipping them, if CUDA does not work",
     )
     group.addoption(
         "--acceptance-pairs",
         metavar="DIR",
-        help="folder of pair files that the project's gpu suite runs on the real SGLang, in every way of serving",
+        help="folder of pair files that the project's gpu suite serves with SGLang, in every serving mode",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register markers and the parts of the plugin: results, what a machine lacks, unused goldens, updates."""
+    """Register markers and the plugin's parts: results, skipped GPU tests, unused goldens, updates."""
     from harness.plugin.gpu import Unchecked, pair_files_to_serve
     from harness.plugin.orphans import Orphans
     from harness.plugin.session import Results, require_json_writable
@@ -73,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     require_json_writable(config)
     require_update_allowed(config)
-    # Asked before anything is collected: a folder that is not there must not look like one that passes.
+    # Before anything is collected: with a missing folder no test would fail, as if all of its pairs had passed.
     pair_files_to_serve(config)
     for name, text in _MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {text}")
@@ -86,12 +90,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> str:
-    """Say which harness runs."""
+    """Print the version of acceptance-harness."""
     return f"acceptance-harness: {__version__}"
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> PairCollector | None:
-    """Collect `*.pair.toml`."""
+    """Collect `*.pair.toml` files."""
     if not file_path.name.endswith(".pair.toml"):
         return None
     from harness.plugin.items import PairCollector
@@ -107,7 +111,7 @@ def _acceptance_result(request: pytest.FixtureRequest) -> CheckResult:
 
     name = request.config.getoption("--acceptance-pair")
     if name is None:
-        pytest.fail("the fixtures pair, acceptance and golden need --acceptance-pair PAIR", pytrace=False)
+        pytest.fail("the fixtures pair, acceptance and golden require --acceptance-pair PAIR", pytrace=False)
     try:
         return checked(request.config, find_pair(str(name)))
     except HarnessError as error:

@@ -1,4 +1,4 @@
-"""What needs a GPU: skipped with the reason where there is none, and told at the end of the run."""
+"""Tests that need a GPU: skipped with the reason if there is none, and counted at the end of the run."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from harness.report.session_body import SessionBody, UncheckedBody
 
 __all__ = ["Unchecked", "cuda_problem", "pair_files_to_serve"]
 
-# Where Linux shows NVIDIA's devices, whatever torch makes of them.
+# Linux lists NVIDIA's devices here even if torch cannot use them.
 _DEVICES = Path("/dev")
 _REQUIRE = "--acceptance-require-gpu"
 _PAIRS = "--acceptance-pairs"
 
 
 def pair_files_to_serve(config: pytest.Config) -> list[Path]:
-    """Return the pair files of the folder that `--acceptance-pairs` names, and of those below it.
+    """Return the pair files in and below the folder that `--acceptance-pairs` names; empty without that option.
 
     Raises:
-        pytest.UsageError: It names no folder, or one without pair files.
+        pytest.UsageError: The folder does not exist or does not contain a pair file.
     """
     named = config.getoption(_PAIRS)
     if named is None:
@@ -34,48 +34,48 @@ def pair_files_to_serve(config: pytest.Config) -> list[Path]:
     folder = config.invocation_params.dir / str(named)
     files = sorted(folder.rglob("*.pair.toml"))
     if not files:
-        problem = "has no *.pair.toml" if folder.is_dir() else "is no folder"
-        raise pytest.UsageError(f"{_PAIRS}: {folder} {problem}; a folder of pair files was expected")
+        problem = "does not contain a *.pair.toml" if folder.is_dir() else "is not a folder"
+        raise pytest.UsageError(f"{_PAIRS}: {folder} {problem}; name a folder of pair files")
     return files
 
 
 def cuda_problem() -> str | None:
-    """Return why torch cannot compute on CUDA here; `None` where it can, which is tried."""
+    """Try to compute on CUDA with torch, and return why that fails; `None` if it works."""
     try:
         import torch
     except ImportError as error:
         return f"torch cannot be imported: {one_line(str(error))}"
     with warnings.catch_warnings(record=True) as told:
-        # Where a driver is broken torch says so in a warning, and elsewhere nothing.
+        # Torch reports a broken driver only as a warning.
         warnings.simplefilter("always")
         available = torch.cuda.is_available()
     if available:
         try:
-            # Read back: kernels may be missing for this GPU, or its memory gone.
+            # Reading back shows whether kernels for this GPU are missing or its memory is full.
             works = torch.ones(1, device="cuda").add(1).item() == 2
         except Exception as error:  # noqa: BLE001 - a broken driver or GPU fails in its own way
             return f"CUDA does not work: {type(error).__name__}: {one_line(str(error), 240)}"
-        return None if works else "CUDA does not work: 1 + 1 is not 2"
-    # Devices first: without one, how torch was built does not matter.
+        return None if works else "CUDA does not work: it computes 1 + 1 wrongly"
+    # Devices first: without one it does not matter how torch was built.
     devices = sorted(str(file) for file in _DEVICES.glob("nvidia[0-9]*"))
     if not devices:
         return f"no CUDA device (torch {torch.__version__})"
     present = f"this machine has {', '.join(devices)}, and torch {torch.__version__}"
     if torch.version.cuda is None and getattr(torch.version, "hip", None) is None:
-        return f"{present} is built without CUDA: install a build with it"
+        return f"{present} is built without CUDA: install a build with CUDA"
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
     if hidden is not None and hidden.strip() in ("", "-1", "NoDevFiles"):
-        return f"{present} sees none: CUDA_VISIBLE_DEVICES is {hidden!r}"
-    why = one_line(str(told[0].message), 240) if told else "it does not say why"
+        return f"{present} does not see them: CUDA_VISIBLE_DEVICES is {hidden!r}"
+    why = one_line(str(told[0].message), 240) if told else "torch does not say why"
     return f"{present} cannot use them: {why}"
 
 
 class Unchecked:
-    """Keeps tests from running whose marker asks for what is not here, and counts those that did not.
+    """Skips tests whose marker asks for hardware or software that is missing, and counts them.
 
     Args:
-        config: The run's configuration.
-        body: What `--acceptance-json` will write.
+        config: Has the options of the run.
+        body: The object that `--acceptance-json` writes, to which the counts are added.
     """
 
     def __init__(self, config: pytest.Config, body: SessionBody[Any]) -> None:
@@ -89,7 +89,7 @@ class Unchecked:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Skip what needs CUDA where there is none, or fail it where that was asked for."""
+        """Skip a test that needs CUDA if CUDA does not work, or fail it with `--acceptance-require-gpu`."""
         if item.get_closest_marker("gpu") is None:
             return
         if not self._looked:
@@ -103,7 +103,7 @@ class Unchecked:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
-        """Attach to the report of a skipped test which marker it carries: a folder may have a marker's name."""
+        """Attach its marker to a skipped test's report: in the keywords a folder of that name looks the same."""
         outcome = yield
         report = outcome.get_result()  # type: ignore[attr-defined]
         marker = next((name for name in ("gpu", "sglang") if item.get_closest_marker(name)), None)
@@ -112,7 +112,7 @@ class Unchecked:
             report.acceptance_unchecked = [marker, reason.removeprefix("Skipped: ")]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count what was not checked, whichever process was to do it."""
+        """Count tests that were not run, in whichever process: reports of all workers arrive here."""
         marker, reason = getattr(report, "acceptance_unchecked", (None, None))
         if marker is not None and reason is not None:
             self._counts[marker, reason] += 1
@@ -120,13 +120,13 @@ class Unchecked:
             self._failed.update(str(value) for name, value in report.user_properties if name == "acceptance_gpu")
 
     def pytest_sessionfinish(self) -> None:
-        """Hand over what `--acceptance-json` writes."""
+        """Add the counts to the object that `--acceptance-json` writes."""
         skipped = [UncheckedBody(marker, count, reason) for (marker, reason), count in self._counts.items()]
         failed = [UncheckedBody("gpu", count, reason) for reason, count in self._failed.items()]
         self._body.not_checked = skipped + failed
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say what was not checked, and why."""
+        """Print how many tests were not run, and why."""
         if not self._counts and not self._failed:
             return
         terminalreporter.section("not checked on this machine")

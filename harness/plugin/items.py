@@ -1,4 +1,4 @@
-"""A pair file as a pytest collector, and each of its detectors as a test."""
+"""A pair file as a pytest collector, and each detector as one of its tests."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ __all__ = ["DetectorItem", "PairCollector", "PairFailedError"]
 
 
 class PairFailedError(Exception):
-    """A detector's answer that fails its test; the message is the whole report."""
+    """Raised by the test of a detector whose finding is a failure; the message is the whole report."""
 
 
 class PairCollector(pytest.File):
-    """A `*.pair.toml`."""
+    """A `*.pair.toml` file."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield one test for each detector, marked gpu where the pair runs on CUDA."""
+        """Yield one test for each detector, marked gpu if the pair runs on CUDA."""
         endpoint = self.config.getoption("--acceptance-endpoint")
         on_cuda = endpoint is None and _on_cuda(self.path, self.config.getoption("--acceptance-engine"))
         for name in DETECTORS:
             item = DetectorItem.from_parent(self, name=name)
             # Under xdist's loadgroup, the tests of a pair go to one worker and share one measurement. Without xdist
-            # the marker is one that nobody has declared.
+            # nothing registers the marker, and --strict-markers would refuse it.
             if self.config.pluginmanager.hasplugin("xdist"):
                 item.add_marker(pytest.mark.xdist_group(str(self.path)))
             if on_cuda:
@@ -42,30 +42,31 @@ class PairCollector(pytest.File):
 
 
 def _on_cuda(file: Path, engine: str | None) -> bool:
-    """Whether a pair file asks for a GPU of this machine; a running server has its own."""
+    """Return whether a pair needs a GPU of this machine; a running server has its own."""
     try:
         settings = read_pair_file(file).engine
     except InputError:
-        # Its tests will tell what is wrong with it.
+        # The pair's own tests report what is wrong with its file.
         return False
     name = (engine or settings.name).partition(":")[0]
     return name != "server" and settings.device.partition(":")[0] == "cuda"
 
 
 class DetectorItem(pytest.Item):
-    """One detector's answer about one pair."""
+    """The test of one detector on one pair."""
 
     def runtest(self) -> None:
-        """Measure the pair, unless this session has already, and judge this detector's answer.
+        """Measure the pair, unless this session already has, and fail if this detector's finding is a failure.
 
-        With `--acceptance-update` the golden is updated first; what was just recorded is no judge of itself.
+        With `--acceptance-update` the golden is updated first. If it was recorded, the test is skipped: a comparison of
+        the pair with a record of itself would always pass.
         """
         updates = find_updates(self.config)
         if updates is not None:
             done = updates.update(self.path)
             self.user_properties.append(("acceptance_golden", done.done))
             if done.done == "recorded":
-                pytest.skip(f"nothing was judged: the golden has just been recorded, {done.golden}")
+                pytest.skip(f"nothing to compare with: the golden has just been recorded, {done.golden}")
         result = checked(self.config, self.path)
         finding = result.findings[self.name]
         acceptance = result.measurement.acceptance
@@ -85,12 +86,12 @@ class DetectorItem(pytest.Item):
             raise PairFailedError(f"{self.name}: {finding.message}\n\n{failure(result)}")
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Show a detector's or an input's message without a traceback."""
+        """Show the message of a failed detector or of bad input without a traceback."""
         if isinstance(excinfo.value, PairFailedError | HarnessError):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
         """Name the test by file and detector."""
-        # A line, though none is meant: pytest asserts one where a test is skipped by a mark.
+        # pytest requires a line number; 0 is a placeholder.
         return self.path, 0, self.name

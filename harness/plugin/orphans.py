@@ -1,4 +1,4 @@
-"""At the end of a run over whole folders: goldens beside the pairs that no pair file uses. Told, never a failure."""
+"""Goldens that no pair file uses, reported at the end of a run over whole folders. They never fail the run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.report.session_body import SessionBody
 
 __all__ = ["Orphans", "whole_folders"]
 
-# What a worker of a distributed run tells the controller, which collects nothing itself.
+# Key under which a worker of a distributed run sends its pair files to the controller, which does not collect tests.
 _OUTPUT = "acceptance_pair_files"
 
 
@@ -21,8 +21,8 @@ class Orphans:
     """Finds unused goldens in the `golden/` of every pair file collected, whether or not its tests ran.
 
     Args:
-        config: The run's configuration.
-        body: What `--acceptance-json` will write.
+        config: Has the options of the run.
+        body: The object that `--acceptance-json` writes, to which the unused goldens are added.
     """
 
     def __init__(self, config: pytest.Config, body: SessionBody[Any]) -> None:
@@ -32,16 +32,16 @@ class Orphans:
         self._found: list[Path] = []
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Take note of pair files before any of their tests is deselected."""
+        """Remember a test's pair file, also if the test is deselected later."""
         self._files += pair_files([item])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take over what a worker collected."""
+        """Take over the pair files that a worker has collected."""
         self._files += [Path(file) for file in getattr(node, "workeroutput", {}).get(_OUTPUT, [])]
 
     def pytest_sessionfinish(self) -> None:
-        """Look for unused goldens, or, as a worker, tell the controller where to look."""
+        """Look for unused goldens; a worker sends its pair files to the controller instead."""
         files = list(dict.fromkeys(self._files))
         if hasattr(self.config, "workeroutput"):
             self.config.workeroutput[_OUTPUT] = [str(file) for file in files]
@@ -50,24 +50,24 @@ class Orphans:
             self._body.unused_goldens = [str(folder) for folder in self._found]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Name the unused goldens, and the command that says more."""
+        """Print the unused goldens and the command that tells more about them."""
         if self._found:
             count = "1 golden" if len(self._found) == 1 else f"{len(self._found)} goldens"
             names = ", ".join(shown(folder) for folder in self._found)
             homes = dict.fromkeys(shown(folder.parent) for folder in self._found)
             commands = "; ".join(f"harness golden orphans {home}" for home in homes)
-            terminalreporter.line(f"{count} no pair file uses: {names}; {commands}", yellow=True)
+            terminalreporter.line(f"{count} that no pair file uses: {names}; see {commands}", yellow=True)
 
 
 def whole_folders(config: pytest.Config) -> bool:
-    """Whether a run took all of the folders it was given: no file or test named, nothing deselected by an option."""
+    """Return whether a run covers its folders completely: no file or test named, and no option that deselects tests."""
     if any(config.getoption(name, None) for name in ("keyword", "markexpr", "deselect", "lf", "collectonly")):
         return False
     return all((config.invocation_params.dir / argument).is_dir() for argument in config.args)
 
 
 def _unused(files: list[Path]) -> list[Path]:
-    """Return the folders of no pair in every `golden/` that the pair files would write to."""
+    """Return the folders that belong to no pair, in every `golden/` that the goldens of these pairs are written to."""
     from harness.errors import InputError
     from harness.golden.find import golden_home
     from harness.golden.orphans import pair_names, unused_folders
@@ -79,11 +79,11 @@ def _unused(files: list[Path]) -> list[Path]:
         names = {entry.name for entry in settings.values()}
         found: list[Path] = []
         for home in sorted(home for home in homes if home.is_dir()):
-            # The whole project is looked through only where the pairs collected do not account for every folder.
+            # Searching the whole project takes time: only if the collected pairs do not account for every folder.
             unknown = unused_folders(home, names)
             known = pair_names(home.parent) if unknown else set()
             found += [folder for folder in unknown if folder.name not in known]
     except InputError:
-        # What an unreadable pair file uses is not known; its own tests have failed with this error.
+        # It is not known which golden an unreadable pair file uses, and its own tests have failed with this error.
         return []
     return found

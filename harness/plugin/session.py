@@ -1,4 +1,4 @@
-"""One measurement a pair: cached in the session, shared between workers, gathered for the summary."""
+"""One measurement for each pair: cached in the session, shared between workers, collected for the summary."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _CACHE: pytest.StashKey[dict[Path, CheckResult | BaseException]] = pytest.StashK
 
 
 def checked(config: pytest.Config, file: Path) -> CheckResult:
-    """Return the check of a pair file, measured once a session.
+    """Return the check of a pair file, which is measured once in a session.
 
     Raises:
-        HarnessError: The pair cannot be checked; the same error each time it is asked for.
+        HarnessError: The pair cannot be checked; the same error on every call.
     """
     cache = config.stash.setdefault(_CACHE, {})
     file = file.resolve()
     if file not in cache:
         try:
             cache[file] = _shared(config, file)
-        except Exception as error:  # noqa: BLE001 - kept, so that each of the pair's tests fails with it at once
+        except Exception as error:  # noqa: BLE001 - cached, so that each of the pair's tests fails with it at once
             cache[file] = error
     result = cache[file]
     if isinstance(result, BaseException):
@@ -43,7 +43,7 @@ def checked(config: pytest.Config, file: Path) -> CheckResult:
 
 
 def prepared(config: pytest.Config, file: Path) -> Pair:
-    """Return a pair with the engine that the options choose.
+    """Return a pair with the engine that the options select.
 
     Raises:
         HarnessError: The pair or a choice cannot be used.
@@ -55,20 +55,20 @@ def prepared(config: pytest.Config, file: Path) -> Pair:
 
 
 def forget(config: pytest.Config, file: Path) -> None:
-    """Drop the check of a pair file whose golden has been replaced since."""
+    """Drop the cached check of a pair file, whose golden has been replaced since."""
     config.stash.get(_CACHE, {}).pop(file.resolve(), None)
 
 
 def pair_files(items: Iterable[pytest.Item]) -> list[Path]:
-    """Return the pair files that tests come from, each once."""
+    """Return the pair files that tests were collected from, without repetitions."""
     return list(dict.fromkeys(item.path for item in items if item.path.name.endswith(".pair.toml")))
 
 
 def require_json_writable(config: pytest.Config) -> None:
-    """Refuse, before anything is measured, a place for `--acceptance-json` that cannot be written.
+    """Refuse an unwritable `--acceptance-json FILE` before anything is measured.
 
     Raises:
-        pytest.UsageError: The folder cannot be made or written, or the place is a folder.
+        pytest.UsageError: The path is a folder, or its folder cannot be created or written.
     """
     target = config.getoption("--acceptance-json")
     if not target or hasattr(config, "workerinput"):
@@ -77,7 +77,7 @@ def require_json_writable(config: pytest.Config) -> None:
     from harness.files import is_folder, require_writable
 
     if is_folder(Path(target)):
-        raise pytest.UsageError(f"--acceptance-json: {target} is a folder, and the results go into a file")
+        raise pytest.UsageError(f"--acceptance-json: {target} is a folder; name a file")
     try:
         require_writable(Path(target).parent)
     except InputError as error:
@@ -85,7 +85,7 @@ def require_json_writable(config: pytest.Config) -> None:
 
 
 def _shared(config: pytest.Config, file: Path) -> CheckResult:
-    """Measure a pair, or take what another worker of this run measured."""
+    """Measure a pair, or take the measurement of another worker of this run."""
     worker = getattr(config, "workerinput", None)
     if worker is None:
         return _measure(config, file)
@@ -97,7 +97,7 @@ def _shared(config: pytest.Config, file: Path) -> CheckResult:
     with filelock.FileLock(f"{stored}.lock"):
         if not stored.exists():
             stored.write_bytes(pickle.dumps(_measure(config, file)))
-        # Written by a worker of this very run, in a folder of its own.
+        # Safe to unpickle: a worker of this run wrote it, to a folder that only this user can write.
         return pickle.loads(stored.read_bytes())  # type: ignore[no-any-return]  # noqa: S301
 
 
@@ -112,13 +112,16 @@ def _measure(config: pytest.Config, file: Path) -> CheckResult:
 
 
 class Results:
-    """Gathers results from reports, so that the controller of a distributed run knows them too.
+    """Collects results from test reports, which reach the controller of a distributed run too.
 
     Args:
-        config: The run's configuration.
+        config: Has the options of the run.
 
     Attributes:
-        body: What `--acceptance-json` writes; other parts of the plugin add to it before the session finishes.
+        rows: Each pair's result, by the path of its pair file.
+        failed: The paths of the pair files with a failed test.
+        unwritten: Why `--acceptance-json` could not be written, if it could not.
+        body: The object that `--acceptance-json` writes; other parts of the plugin add to it before the session ends.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -130,7 +133,7 @@ class Results:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
-        """Attach a pair's whole result to its tests' reports."""
+        """Attach the pair's result to the reports of its tests."""
         outcome = yield
         cached = self.config.stash.get(_CACHE, {}).get(item.path.resolve())
         if cached is not None and not isinstance(cached, BaseException):
@@ -140,7 +143,7 @@ class Results:
             outcome.get_result().acceptance = {str(item.path): plain(check_body(cached))}  # type: ignore[attr-defined]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take results from reports, whichever process made them."""
+        """Take results from reports, whichever process wrote them."""
         attached: dict[str, dict[str, Any]] = getattr(report, "acceptance", {})
         if report.when == "call" and ".pair.toml" in report.nodeid:
             self.rows.update(attached)
@@ -149,7 +152,7 @@ class Results:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the results where `--acceptance-json` says, and remove what the workers shared."""
+        """Write the results to the file of `--acceptance-json`, and remove the measurements that workers shared."""
         distributed = self.config.pluginmanager.getplugin("dsession")
         if distributed is not None:
             shutil.rmtree(_shared_folder(distributed.nodemanager.testrunuid), ignore_errors=True)
@@ -162,7 +165,7 @@ class Results:
             try:
                 write_atomically(Path(target), f"{json_text(plain(self.body))}\n".encode())
             except InputError as error:
-                # The disk filled up, say, while the pairs were measured: what was measured must still be shown.
+                # For example, the disk filled up in the meantime. The summary must still show the measurements.
                 self.unwritten = str(error)
                 session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
@@ -180,7 +183,7 @@ class Results:
 
 
 def summary_lines(rows: dict[str, dict[str, Any]]) -> Iterator[str]:
-    """Yield the acceptance table, one line a pair."""
+    """Yield the acceptance table, one line for each pair."""
     from harness.report.figures import with_error
 
     if not rows:

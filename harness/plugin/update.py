@@ -1,4 +1,4 @@
-"""`--acceptance-update`: goldens are recorded anew where the pair's check differs from them, and only there."""
+"""`--acceptance-update`: records goldens that are missing or differ from the pair's check, and no others."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _NAME = "acceptance-updates"
 
 @dataclass(frozen=True)
 class Update:
-    """What was done about one pair's golden.
+    """The update of one pair's golden.
 
     Attributes:
         pair: The pair's name.
-        done: What was done; a refusal leaves whatever was there.
-        golden: The golden; `None` where the pair has none.
-        before: The acceptance it held; `None` where there was none.
-        after: The acceptance it holds now; `None` where it was refused.
-        changed: Prompts measured differently, added ones and removed ones included; `None` where it was refused.
-        error: Why it was refused.
+        done: `refused` means that the error left the golden as it was.
+        golden: The golden's JSON; `None` if its class has not been recorded.
+        before: The acceptance in the golden before; `None` if its class had not been recorded.
+        after: The acceptance in the golden now; `None` if the update was refused.
+        changed: Prompts that were measured differently, were added or removed; `None` if the update was refused.
+        error: Why the update was refused.
     """
 
     pair: str
@@ -62,35 +62,35 @@ class Update:
 
 
 def require_update_allowed(config: pytest.Config) -> None:
-    """Refuse `--acceptance-update` where nobody would look at what it writes, or several processes would write.
+    """Refuse `--acceptance-update` in CI, where nobody reviews the diff, and under xdist, where many processes write.
 
     Raises:
-        pytest.UsageError: It was asked for under xdist or in CI, or a reason was given without it.
+        pytest.UsageError: The option was given in CI or under xdist, or a reason was given without it.
     """
     if not config.getoption("--acceptance-update"):
         if config.getoption("--acceptance-reason") is not None:
-            raise pytest.UsageError("--acceptance-reason says why goldens are updated: give --acceptance-update too")
+            raise pytest.UsageError("--acceptance-reason requires --acceptance-update: it says why goldens are updated")
         return
     if hasattr(config, "workerinput") or config.getoption("dist", "no") != "no":
-        raise pytest.UsageError("--acceptance-update writes goldens from one process only: run it without -n / --dist")
+        raise pytest.UsageError("--acceptance-update writes goldens from a single process: run it without -n / --dist")
     if os.environ.get("CI", "").strip().lower() not in ("", "0", "false"):
         raise pytest.UsageError(
-            "--acceptance-update does not run in CI (CI is set): update where the diff is looked at, and commit it"
+            "--acceptance-update does not run in CI (CI is set): run it where you can review the diff, and commit it"
         )
 
 
 def find_updates(config: pytest.Config) -> Updates | None:
-    """Return the run's updates; `None` where `--acceptance-update` was not given."""
+    """Return the run's updates; `None` without `--acceptance-update`."""
     updates: Updates | None = config.pluginmanager.getplugin(_NAME)
     return updates
 
 
 class Updates:
-    """The goldens updated in a run, one for each pair of which a test runs: not for a deselected or skipped one.
+    """Updates the golden of each pair that has a test which runs: deselected and skipped tests do not count.
 
     Args:
-        config: The run's configuration.
-        body: What `--acceptance-json` will write.
+        config: Has the options of the run.
+        body: The object that `--acceptance-json` writes, to which the updates are added.
     """
 
     name = _NAME
@@ -102,7 +102,7 @@ class Updates:
         self._reason: str | None = (config.getoption("--acceptance-reason") or "").strip() or None
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Ask for the reason before anything is measured, where a golden that is there may be replaced."""
+        """Require the reason before anything is measured, if an existing golden may be replaced."""
         if self._reason:
             return
         from harness.errors import HarnessError
@@ -121,10 +121,10 @@ class Updates:
                 )
 
     def update(self, file: Path) -> Update:
-        """Update a pair's golden, once a run.
+        """Update a pair's golden, once in a run.
 
         Raises:
-            Exception: The golden was refused; the same error each time it is asked for.
+            Exception: The update was refused; the same error on every call.
         """
         file = file.resolve()
         if file not in self._done:
@@ -154,7 +154,7 @@ class Updates:
         try:
             return _is_as_recorded(checked(self.config, file))
         except InputError:
-            # Other prompts or settings than the golden's: recording is the remedy, or meets the same error.
+            # Prompts or settings differ from the golden's. Recording corrects that, or fails with the same error.
             return False
 
     def _record(self, pair: Pair, before: Golden | None) -> Update:
@@ -163,7 +163,7 @@ class Updates:
         from harness.golden.store import load_golden
 
         after = load_golden(record(pair, reason=self._reason).file)
-        # It was a comparison with the golden that has just been replaced.
+        # The cached check compared with the golden that has just been replaced.
         forget(self.config, pair.file)
         now = after.document.acceptance
         if before is None:
@@ -173,21 +173,21 @@ class Updates:
         return Update(pair.name, "recorded", after.file, before.document.acceptance, now, changed)
 
     def pytest_sessionfinish(self) -> None:
-        """Hand over what `--acceptance-json` writes."""
+        """Add the updates to the object that `--acceptance-json` writes."""
         self._body.updates = {str(file): done.body() for file, done in self._done.items()}
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print what was done about each golden."""
+        """Print the table of updates."""
         terminalreporter.section("golden baselines")
         for line in update_lines(self._done.values()):
             terminalreporter.line(line)
 
 
 def update_lines(updates: Iterable[Update]) -> Iterator[str]:
-    """Yield the table of updates, one line a pair, and what to do next."""
+    """Yield the table of updates, one line for each pair, and the next step."""
     updates = list(updates)
     if not updates:
-        yield "no golden was updated: no test of a pair file ran"
+        yield "no golden was updated, because no test of a pair file ran"
         return
     from harness.report.figures import rate_text
 
@@ -199,13 +199,13 @@ def update_lines(updates: Iterable[Update]) -> Iterator[str]:
         file = "none" if update.golden is None else shown(update.golden)
         yield f"{update.pair:<{width}}{update.done:<11}{rate:>26}{changed:>17}  {file}"
     if any(update.done == "recorded" for update in updates):
-        yield "next: look at the goldens' diff, then run again without --acceptance-update"
+        yield "next: review the diff of the goldens, then run again without --acceptance-update"
 
 
 def _golden_before(pair: Pair) -> Golden | None:
     """Return the golden of the pair's own class, `None` if that class has not been recorded yet.
 
-    A check falls back on a golden of another class. To an update that one is no reason to leave the pair as it is.
+    A check then falls back on a golden of another class. An update must not: the pair's own would never be recorded.
 
     Raises:
         InputError: The golden in use cannot be read: no golden is written past one whose floor and history are unknown.
@@ -224,7 +224,7 @@ def _golden_before(pair: Pair) -> Golden | None:
 
 
 def _is_as_recorded(result: CheckResult) -> bool:
-    """Whether a golden recorded now would hold the same counts, proposals, file hashes and floor."""
+    """Return whether a golden recorded now would have the same counts, proposals, file hashes and floor."""
     import numpy as np
 
     from harness.counts.acceptance import counts_of

@@ -1,4 +1,4 @@
-"""Goldens as a person reads them."""
+"""Reports on goldens, for people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["difference_report", "golden_report", "orphans_report", "verification
 
 
 def golden_report(golden: Golden) -> Group:
-    """Return what a golden holds."""
+    """Return a golden's origin, settings, rates, noise floors and history."""
     document = golden.document
     totals, recorded = document.totals, document.acceptance
     error = recorded.errors["length"]
@@ -39,9 +39,7 @@ def golden_report(golden: Golden) -> Group:
     }
     sight = document.blindness
     rows["sight"] = (
-        "not checked"
-        if sight is None
-        else f"boundaries {sight.boundaries} are told apart by {', '.join(sight.seen_by)}"
+        "not checked" if sight is None else f"boundaries {sight.boundaries} are seen by {', '.join(sight.seen_by)}"
     )
     for name, value in rows.items():
         table.add_row(name, Text(value))
@@ -55,7 +53,7 @@ def golden_report(golden: Golden) -> Group:
 
 
 def difference_report(result: Difference) -> Group:
-    """Return what differs between two goldens."""
+    """Return the difference between two goldens, prompt by prompt."""
     before, after = result.before.document.acceptance, result.after.document.acceptance
     parts: list[RenderableType] = [Text(f"rate {rate_text(before)} -> {rate_text(after)}")]
     if result.same:
@@ -66,7 +64,7 @@ def difference_report(result: Difference) -> Group:
     if result.added:
         parts.append(Text(f"added: {', '.join(result.added)}"))
     table = Table(box=None, pad_edge=False)
-    for name in ("prompt", "before", "after", "text", "positions that propose another chain"):
+    for name in ("prompt", "before", "after", "continuation", "positions with another chain"):
         table.add_column(name, justify="left" if name == "prompt" else "right")
     for prompt in result.prompts:
         sides = [f"{accepted}/{proposed}" for accepted, proposed in (prompt.before, prompt.after)]
@@ -76,7 +74,7 @@ def difference_report(result: Difference) -> Group:
 
 
 def verification_report(problems: dict[str, list[str]]) -> Group:
-    """Return each golden with what is wrong with it."""
+    """Return each golden with its problems."""
     lines: list[RenderableType] = []
     for file, found in problems.items():
         lines.append(Text(f"{file}: {'verified' if not found else f'{len(found)} problems'}"))
@@ -85,11 +83,11 @@ def verification_report(problems: dict[str, list[str]]) -> Group:
 
 
 def orphans_report(result: OrphanReport) -> Group:
-    """Return what lies among the goldens and is of no use."""
+    """Return the unused and unreadable files among the goldens."""
     lines: list[RenderableType] = [Text(f"{one_line(str(orphan.path))}: {orphan.problem}") for orphan in result.orphans]
     count = f"{len(result.orphans)} findings" if len(result.orphans) != 1 else "1 finding"
     pairs = f"{len(result.pairs)} pairs" if len(result.pairs) != 1 else "1 pair"
     lines.append(Text(f"{count} in {one_line(str(result.home))}, used by {pairs} below {one_line(str(result.root))}"))
     if result.orphans:
-        lines.append(Text("nothing is removed; where one is no longer wanted: git rm -r PATH"))
+        lines.append(Text("nothing is removed; to remove one that is no longer wanted: git rm -r PATH"))
     return Group(*lines)

@@ -1,4 +1,4 @@
-"""A nightly as Markdown, for the step summary and the issue, and as one HTML page."""
+"""Reports on a nightly: Markdown for the step summary and the issue, and an HTML page."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from harness.report.figures import with_error
 
 __all__ = ["issue_body", "issue_title", "page", "summary"]
 
-# GitHub refuses an issue's text from 65,536 characters on; what is left out stands in the log and in the artifact.
+# GitHub refuses issue texts of 65,536 characters and more; what is cut here is in the log and in the artifact.
 _TEXT, _ALL = 6000, 48_000
 _NIGHTS = 14
 _TESTS = 8
 
 
 def issue_title(name: str) -> str:
-    """Return the title of the issue about a nightly: always the same, since the open issue is found by it."""
+    """Return the title of the issue about a nightly: always the same, because the open issue is found by its title."""
     return f"Acceptance nightly is not green: {name}"
 
 
 def issue_body(nightly: Nightly, past: Sequence[PastRun]) -> str:
-    """Return what the issue about a nightly says tonight: the diagnosis, or that it is over."""
+    """Return the text of tonight's issue or comment: the diagnosis, or that the nightly is green again."""
     since = _since(nightly, past)
     parts = [f"**{nightly.state}**: {nightly.why}", _run_line(nightly), *([since] if since else [])]
     return "\n\n".join([*parts, *_sections(nightly, past)]) + "\n"
 
 
 def summary(nightly: Nightly, past: Sequence[PastRun]) -> str:
-    """Return the step summary."""
+    """Return the step summary, as Markdown."""
     heading = f"## Acceptance nightly {nightly.run.name}: {nightly.state}"
     return "\n\n".join([heading, nightly.why, _run_line(nightly), *_sections(nightly, past)]) + "\n"
 
@@ -48,13 +48,13 @@ def _run_line(nightly: Nightly) -> str:
 
 
 def _since(nightly: Nightly, past: Sequence[PastRun]) -> str | None:
-    """Return since when a nightly has not been green, `None` where nothing is known of it."""
+    """Return since when a nightly has not been green; `None` if it is green or the history is empty."""
     before = [run for run in past if run.id != nightly.run.id]
     if nightly.green or not before:
         return None
     greens = [run for run in before if run.green]
     if not greens:
-        return f"It has not been green in the {len(before)} runs known before this one."
+        return f"It was not green in any of the {len(before)} earlier runs in the history."
     last = greens[-1]
     nights = len(before) - before.index(last)
     where = f" ([log]({last.url}))" if last.url else ""
@@ -66,7 +66,7 @@ def _sections(nightly: Nightly, past: Sequence[PastRun]) -> Iterator[str]:
     if nightly.pairs:
         yield "\n".join(_table(nightly.pairs, past, nightly.run.id))
     if nightly.failures:
-        yield "### What failed"
+        yield "### Failures"
         yield from _failures(nightly.failures)
     if nightly.not_checked:
         yield "### Not checked on this machine"
@@ -102,10 +102,10 @@ def _failures(failures: Sequence[Failure]) -> Iterator[str]:
     for failure in failures:
         text = _shortened(failure.text)
         if len(text) > left:
-            yield f"{_inline(failure.where)} failed too: the log has it."
+            yield f"{_inline(failure.where)} failed too: see the log."
             continue
         left -= len(text)
-        # Longer than any row of backticks in the text, which would end the block.
+        # Longer than any row of backticks in the text: that row would end the block.
         fence = "`" * max(3, 1 + max((len(ticks) for ticks in re.findall("`+", text)), default=0))
         more = len(failure.tests) - _TESTS
         names = ", ".join(failure.tests[:_TESTS]) + (f" and {more} more" if more > 0 else "")
@@ -114,11 +114,11 @@ def _failures(failures: Sequence[Failure]) -> Iterator[str]:
 
 
 def _shortened(text: str) -> str:
-    """Return a text that is not too long, without its middle: the cause stands at either end."""
+    """Return a text cut in the middle if it is too long: the cause is at the start or at the end."""
     if len(text) <= _TEXT:
         return text
     half = _TEXT // 2
-    return f"{text[:half]}\n… {len(text) - 2 * half} letters, which the log has …\n{text[-half:]}"
+    return f"{text[:half]}\n… {len(text) - 2 * half} more characters in the log …\n{text[-half:]}"
 
 
 def _trend(runs: Sequence[PastRun]) -> Iterator[str]:
@@ -134,7 +134,7 @@ def _trend(runs: Sequence[PastRun]) -> Iterator[str]:
 
 
 def _inline(text: str) -> str:
-    """Return text that stays in its cell and mentions nobody."""
+    """Return text that stays in its table cell and does not notify GitHub users."""
     text = " ".join(text.split())
     for letter in "\\`*_[]<>|":
         text = text.replace(letter, f"\\{letter}")
@@ -170,7 +170,7 @@ pre { background: #f4f6f8; padding: 1em; overflow-x: auto; }
 {% endfor %}
 </table>
 {% endif %}
-{% if nightly.failures %}<h2>What failed</h2>
+{% if nightly.failures %}<h2>Failures</h2>
 {% for failure in nightly.failures %}
 <h3>{{ failure.where }}: {{ failure.tests | join(", ") }}</h3>
 <pre>{{ failure.text }}</pre>
@@ -193,7 +193,7 @@ pre { background: #f4f6f8; padding: 1em; overflow-x: auto; }
 
 
 def page(nightly: Nightly, past: Sequence[PastRun]) -> str:
-    """Return the whole nightly as one HTML page that loads nothing; names and texts out of files are escaped."""
+    """Return the nightly as one HTML page that loads nothing else; names and texts from files are escaped."""
     template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(_PAGE)
     names = sorted({name for run in past for name in run.pairs})
     return template.render(nightly=nightly, past=past, names=names, rate=with_error)

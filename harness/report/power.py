@@ -1,4 +1,4 @@
-"""What a gate can see, as a table and as a plot."""
+"""The power of a gate, as a table and as a plot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FORMATS = (".png", ".svg", ".pdf")
 
 
 def power_report(result: PowerTable, name: str) -> Group:
-    """Return the power by drop and number of prompts, and what follows from it."""
+    """Return the power by drop and number of prompts, the smallest drop found, and the prompts needed for each."""
     plan = result.plan
     own = len(plan.recorded)
     counts = sorted({cell.prompts for cell in result.cells})
@@ -43,7 +43,7 @@ def power_report(result: PowerTable, name: str) -> Group:
     lines.append(
         Text(
             f"smallest drop found in {sure} with the golden's {own} prompts: "
-            + (_points(result.smallest) if result.smallest is not None else "none of those asked about")
+            + (_points(result.smallest) if result.smallest is not None else "none of these")
         )
     )
     lines += [
@@ -55,8 +55,8 @@ def power_report(result: PowerTable, name: str) -> Group:
 
 def _needed(count: int | None, *, within: bool) -> str:
     if within:
-        return "none, since it lies within the margin"
-    return "more than can be simulated" if count is None else f"about {count}"
+        return "none, because it is within the margin"
+    return "more than the simulation's limit" if count is None else f"about {count}"
 
 
 def _points(share: float) -> str:
@@ -64,16 +64,18 @@ def _points(share: float) -> str:
 
 
 def require_drawable(file: Path) -> None:
-    """Refuse a plot that could not be drawn, before anything is simulated.
+    """Refuse a plot that cannot be drawn, before anything is simulated.
 
     Raises:
-        InputError: The file's ending is none that is drawn, or matplotlib is not installed.
+        InputError: The file's suffix is not supported, or matplotlib is not installed.
     """
     if file.suffix.lower() not in _FORMATS:
-        raise InputError("no such kind of picture", key="--plot", found=file.name, expected=" or ".join(_FORMATS))
+        raise InputError(
+            "the file's suffix is not supported", key="--plot", found=file.name, expected=" or ".join(_FORMATS)
+        )
     if importlib.util.find_spec("matplotlib") is None:
         raise InputError(
-            "drawing needs matplotlib, which is not installed",
+            "the plot requires matplotlib, which is not installed",
             key="--plot",
             next_step='python -m pip install "acceptance-harness[plot]"',
         )
@@ -103,7 +105,7 @@ def draw_power(result: PowerTable, name: str, file: Path) -> None:
     axes.set_xlabel("drop of the acceptance rate, points")
     axes.set_ylabel("called a regression, %")
     axes.set_ylim(-3, 103)
-    axes.set_title(f"{name}: what the gate sees at alpha {result.plan.alpha:g}")
+    axes.set_title(f"{name}: drops that the gate finds at alpha {result.plan.alpha:g}")
     axes.legend()
     with replacing(file) as part:
         figure.savefig(part, format=file.suffix[1:].lower())

@@ -1,1 +1,1 @@
-"""Training samples of EAGLE-3 drafts: what the trainers' data generation writes."""
+"""Training samples of EAGLE-3 drafts, in the formats that the trainers' data generation writes."""

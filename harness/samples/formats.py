@@ -1,8 +1,8 @@
-"""The four formats of a training sample: read into one shape, recognised by their keys, and written as trainers do.
+"""Reading and writing training samples: four formats, recognised by their keys and converted to one shape.
 
-A sample holds one text: its token ids, which of them count in the loss, the boundaries that `fc` reads, concatenated,
-and the target's last hidden state, from which the wanted distribution is computed. Shapes: S tokens, L boundaries, H
-the target's width.
+A sample is one text: its token ids, the mask of those that count in the loss, the concatenated aux hidden states that
+`fc` reads, and the target's last hidden state, from which the trainer computes the distribution to be learned. Shapes:
+S tokens, L boundaries, H the target's hidden size.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Sample:
 
     Attributes:
         token_ids: int64 [S].
-        aux: [S, L * H]; the boundaries in the order in which `fc` reads them.
-        last: [S, H]; the target's last hidden state, before or after the final norm by format.
-        loss_mask: [S], 1 where a token counts; `None` where the format keeps it elsewhere.
+        aux: [S, L * H]; the aux hidden states, concatenated in the order in which `fc` reads them.
+        last: [S, H]; the target's last hidden state, before or after the final norm: see `SampleFormat.last_normed`.
+        loss_mask: [S]; 1 for tokens that count in the loss; `None` if the format stores the mask elsewhere.
     """
 
     token_ids: Tensor
@@ -41,7 +41,7 @@ class Sample:
     loss_mask: Tensor | None
 
     def slots(self) -> tuple[Tensor, ...]:
-        """Return the boundaries one by one, each [S, H]."""
+        """Return the aux hidden states one by one, each [S, H]."""
         return tuple(torch.split(self.aux, self.last.shape[-1], dim=-1))
 
 
@@ -50,17 +50,17 @@ Content = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SampleFormat:
-    """How a trainer writes a sample.
+    """The format in which a trainer writes samples.
 
     Attributes:
-        name: Its name.
-        keys: The keys by which it is recognised: no other format has all of them.
-        suffix: Of its files.
-        last_normed: Whether the last hidden state is the one after the final norm: its trainer applies the head to it
-            as it is, where the others norm it first.
-        source: Where that was read.
-        pack: From a sample to the file's content.
-        unpack: Back; raises one of Python's own errors on a content that is none.
+        name: Trainer and, if it matters, version of the format.
+        keys: Keys of the file. A file is of the format with the most keys of which it has all.
+        suffix: Suffix of the format's files.
+        last_normed: Whether the last hidden state has passed the final norm. If it has, the trainer applies the head
+            to it directly; other trainers apply the norm first.
+        source: The source code that these facts were read from.
+        pack: Converts a sample to the content of a file.
+        unpack: Converts back; raises a built-in exception if the content is malformed.
     """
 
     name: str
@@ -77,12 +77,12 @@ def _mask(sample: Sample) -> Tensor:
 
 
 def _unbatched(tensor: Tensor) -> Tensor:
-    """Return [S, W] from [S, W] or from [1, S, W], as SpecForge's data generation leaves it."""
+    """Return [S, W] from [S, W], or from [1, S, W]: SpecForge's data generation keeps the batch dimension."""
     return tensor[0] if tensor.dim() == 3 and tensor.shape[0] == 1 else tensor
 
 
 def _from_layers(layers: Tensor | list[Tensor], token_ids: Tensor, loss_mask: Tensor | None) -> Sample:
-    """Return a sample whose states are a list, the verifier's last hidden state at its end."""
+    """Return a sample from a list of states, of which the last one is the target's last hidden state."""
     states = list(layers.unbind(1)) if isinstance(layers, Tensor) else layers
     return Sample(token_ids, torch.cat(states[:-1], dim=-1), states[-1], loss_mask)
 
@@ -155,7 +155,7 @@ FORMATS: dict[str, SampleFormat] = {
 
 
 def write_sample(path: Path, sample: Sample, form: str) -> None:
-    """Write a sample in one of the formats.
+    """Write a sample in the format of that name.
 
     Raises:
         InputError: The file cannot be written.
@@ -169,10 +169,10 @@ def write_sample(path: Path, sample: Sample, form: str) -> None:
 
 
 def read_sample(path: Path) -> tuple[Sample, SampleFormat]:
-    """Read a sample and tell its format.
+    """Read a sample and recognise its format.
 
     Raises:
-        InputError: The file is missing, damaged, of none of the formats, or its tensors do not fit each other.
+        InputError: The file is missing or damaged, has an unknown format, or has tensors that do not fit each other.
     """
     content = _load(path)
     form = _recognised(content, path)
@@ -201,27 +201,27 @@ def _load(path: Path) -> Content:
         if path.suffix == ".safetensors":
             return safetensors.torch.load_file(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # noqa: BLE001 - a damaged pickle fails in any way, and one that holds code is refused
+    except Exception as error:  # noqa: BLE001 - a damaged pickle may raise anything, and one with code is refused
         raise InputError(
             "the training sample cannot be read",
             file=path,
             found=str(error).split("\n")[0],
-            expected="a sample as torch.save or safetensors writes it",
+            expected="a file that torch.save or safetensors has written",
         ) from None
     if not isinstance(content, dict):
         raise InputError(
-            "the training sample is no dictionary", file=path, found=type(content).__name__, expected=_expected()
+            "the training sample is not a dictionary", file=path, found=type(content).__name__, expected=_expected()
         )
     return content
 
 
 def _recognised(content: Content, path: Path) -> SampleFormat:
-    # The more keys, the surer: SpecForge's has all keys of others but one.
+    # Most keys first: SpecForge's samples also have keys by which other formats are recognised.
     for form in sorted(FORMATS.values(), key=lambda form: -len(form.keys)):
         if all(key in content for key in form.keys):
             return form
     raise InputError(
-        "the training sample is of no known format",
+        "the format of the training sample is unknown",
         file=path,
         found=quote(sorted(map(str, content))),
         expected=_expected(),
@@ -230,11 +230,11 @@ def _recognised(content: Content, path: Path) -> SampleFormat:
 
 def _misfit(path: Path, form: SampleFormat, found: str) -> InputError:
     return InputError(
-        f"the training sample's tensors do not fit each other as in {form.name}",
+        f"the tensors of the training sample do not fit each other, read as {form.name}",
         file=path,
         found=found,
-        expected="S token ids, aux states [S, L * H], a last state [S, H]",
-        next_step="generate the sample again with one version of the trainer",
+        expected="S token ids, aux hidden states [S, L * H] and a last hidden state [S, H]",
+        next_step="generate the sample again, with a single version of the trainer",
     )
 
 

@@ -118,9 +118,9 @@ def _other_prompts(pair: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_edit(_move_a_round), "the recorded text and proposals give"),
+        (_edit(_move_a_round), "the recorded continuation and proposals give"),
         (_edit(_wrong_sum), "counts give"),
-        (_edit(_duplicate), "stands twice"),
+        (_edit(_duplicate), "occurs twice"),
         (_edit(_not_a_number), "finite"),
         (_edit(_other_schema), "another schema"),
         (_other_weights, "draft/config.json has changed"),

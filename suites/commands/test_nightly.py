@@ -68,7 +68,7 @@ def test_green(run_pytest: Callable[..., Path], harness: Command) -> None:
     assert re.search(
         r"\| random \| pass \| 8\.6±1\.2 \|  \| 1\.34 \| \+0\.0000 \| 6 \| reference:replay cpu float32 \|", text
     )
-    assert "What failed" not in text
+    assert "Failures" not in text
 
 
 def test_red_carries_the_diagnosis_and_the_next_command(run_pytest: Callable[..., Path], harness: Command) -> None:
@@ -189,7 +189,7 @@ def test_history_is_not_kept_for_ever(run_pytest: Callable[..., Path], harness: 
         ("results.json", "{", "not valid JSON"),
         ("results.json", '{"schema_version": 2, "pairs": {}}', "expected schema_version 1"),
         ("results.json", '{"schema_version": 1, "pairs": {"a.pair.toml": {"pair": "a"}}}', "pairs.a.pair.toml"),
-        ("junit.xml", "<testsuites", "no XML"),
+        ("junit.xml", "<testsuites", "not valid XML"),
         ("history.jsonl", "{}\n", "line 1"),
         ("history.jsonl", "broken\n", "line 1"),
     ],
@@ -245,8 +245,8 @@ def test_an_issue_never_grows_past_what_github_takes() -> None:
     text = issue_body(nightly, [])
     assert len(text) < 65_536
     assert "pair 0**: one" in text
-    assert "pair 39 failed too: the log has it." in text
-    assert "… 14000 letters, which the log has …" in text
+    assert "pair 39 failed too: see the log." in text
+    assert "… 14000 more characters in the log …" in text
 
 
 # A stand-in for GitHub's `gh`, since no test reaches GitHub: it keeps issues in a file, and says no where asked.
@@ -372,7 +372,7 @@ def test_an_answer_of_another_form_is_told(answer: str, gh: FakeGh, harness: Com
     gh.set(answer=answer)
     done = _tonight(harness, tmp_path / "report", NightlyState.RED)
     assert done.status == 4
-    assert "no list of issues" in done.json["error"]["message"]
+    assert "did not answer with a list of issues" in done.json["error"]["message"]
 
 
 def test_without_gh_the_remedy_is_told(harness: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

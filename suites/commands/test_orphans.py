@@ -101,7 +101,7 @@ def test_the_folder_is_the_nearest_upward_or_the_one_named(
     assert harness("golden", "orphans", home, "--json").json["folder"] == str(home)
     shutil.rmtree(home)
     outcome = harness("golden", "orphans", home)
-    assert (outcome.status, "no such folder" in outcome.err) == (2, True)
+    assert (outcome.status, "the folder does not exist" in outcome.err) == (2, True)
     if not any((folder / "golden").is_dir() for folder in (tmp_path, *tmp_path.parents)):
         outcome = harness("golden", "orphans", "--json")
         assert (outcome.status, outcome.json["error"]["type"]) == (2, "InputError")
@@ -131,7 +131,10 @@ def project(recorded: Path, pytester: pytest.Pytester) -> Path:
     return target
 
 
-TOLD = f"1 golden no pair file uses: {Path('pairs', 'golden', 'old')}; harness golden orphans {Path('pairs', 'golden')}"
+TOLD = (
+    f"1 golden that no pair file uses: {Path('pairs', 'golden', 'old')}; "
+    f"see harness golden orphans {Path('pairs', 'golden')}"
+)
 
 
 def test_pytest_tells_unused_goldens_without_failing(project: Path, pytester: pytest.Pytester) -> None:
@@ -198,7 +201,7 @@ def test_a_renamed_pair_has_left_its_golden_behind(project: Path, pytester: pyte
     _other_pair(project / "random.pair.toml", "renamed")
     result = pytester.runpytest_inprocess(*ARGUMENTS, project)
     result.assert_outcomes(failed=7)
-    result.stdout.fnmatch_lines([f"1 golden no pair file uses: {Path('pairs', 'golden', 'random')}; *"])
+    result.stdout.fnmatch_lines([f"1 golden that no pair file uses: {Path('pairs', 'golden', 'random')}; *"])
 
 
 def test_nothing_is_told_where_a_pair_file_cannot_be_read(project: Path, pytester: pytest.Pytester) -> None:

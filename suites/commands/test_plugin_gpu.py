@@ -170,11 +170,11 @@ def test_no_device(devices: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("built", "hidden", "told", "expected"),
     [
-        (None, None, None, "is built without CUDA: install a build with it"),
+        (None, None, None, "is built without CUDA: install a build with CUDA"),
         ("13.0", "", None, "sees none: CUDA_VISIBLE_DEVICES is ''"),
         ("13.0", "-1", None, "sees none: CUDA_VISIBLE_DEVICES is '-1'"),
         ("13.0", "0", "the NVIDIA driver on your system is too old", "cannot use them: the NVIDIA driver on your"),
-        ("13.0", None, None, "cannot use them: it does not say why"),
+        ("13.0", None, None, "cannot use them: torch does not say why"),
     ],
 )
 def test_devices_that_torch_cannot_use(
@@ -219,4 +219,4 @@ def test_a_folder_of_pairs_that_is_none_is_told_before_anything_runs(pytester: p
     pytester.makepyfile(TESTS)
     result = pytester.runpytest_subprocess(*ARGUMENTS, "--acceptance-pairs", name)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: --acceptance-pairs: *{name} *; a folder of pair files was expected"])
+    result.stderr.fnmatch_lines([f"ERROR: --acceptance-pairs: *{name} *; name a folder of pair files"])

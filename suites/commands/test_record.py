@@ -31,4 +31,4 @@ def test_a_golden_says_who_sees_the_fault(recorded: Path, harness: Command) -> N
     assert blindness["boundaries"] == [0, 1, 3]
     assert "proposals" in blindness["seen_by"]
     text = " ".join(harness("golden", "show", recorded).out.split())
-    assert "boundaries [0, 1, 3] are told apart by proposals" in text
+    assert "boundaries [0, 1, 3] are seen by proposals" in text

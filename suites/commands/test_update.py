@@ -54,7 +54,7 @@ def test_a_golden_that_differs_is_recorded_with_the_reason(pairs: Path, pytester
             "pair * changed prompts  file",
             f"random  recorded * 8.6±* % -> *% * 6  {Path('pairs', 'golden', 'random', _golden(pairs).name)}",
             "next: *without --acceptance-update",
-            "SKIPPED * nothing was judged: the golden has just been recorded, *",
+            "SKIPPED * nothing to compare with: the golden has just been recorded, *",
         ]
     )
     after = load_golden(_golden(pairs)).document
@@ -209,7 +209,7 @@ def test_nothing_is_written_for_pairs_deselected_or_skipped(pairs: Path, pyteste
     pytester.makepyfile("def test_other():\n    pass\n")
     result = pytester.runpytest_inprocess(*UPDATE, "-k", "test_other")
     result.assert_outcomes(passed=1, deselected=7)
-    result.stdout.fnmatch_lines(["no golden was updated: no test of a pair file ran"])
+    result.stdout.fnmatch_lines(["no golden was updated, because no test of a pair file ran"])
     pytester.makeconftest(
         """
         import pytest

@@ -94,12 +94,12 @@ def test_the_batch_dimension_that_specforge_leaves_is_taken_off(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        ("key", "of no known format"),
+        ("key", "format of the training sample is unknown"),
         ("short", "do not fit each other"),
         ("width", "do not fit each other"),
         ("nan", "not finite"),
         ("kind", "do not fit each other"),
-        ("list", "is no dictionary"),
+        ("list", "is not a dictionary"),
         ("text", "cannot be read"),
     ],
 )

@@ -258,7 +258,7 @@ def broken_json(file: str, what: str, advice: str) -> list[Damage]:
     """Return damage to a file of one JSON object."""
     return [
         Damage(f"{what} missing", remove(file), (file, "does not exist", advice)),
-        Damage(f"{what} is a folder", into_folder(file), (file, "cannot be read", "a file")),
+        Damage(f"{what} is a folder", into_folder(file), (file, "cannot be read", "expected a text file")),
         Damage(f"{what} empty", write(file, b""), (file, "not valid JSON", advice)),
         Damage(f"{what} garbage", write(file, b"\x80\x04\x95"), (file, "0x80", "UTF-8 text")),
         Damage(f"{what} truncated", truncate(file), (file, "line ", "not valid JSON", advice)),
@@ -268,5 +268,5 @@ def broken_json(file: str, what: str, advice: str) -> list[Damage]:
             f"{what} nested deeply", write(file, b"[" * DEEP), (file, "not valid JSON", "nested too deeply", advice)
         ),
         Damage(f"{what} is a list", write(file, b"[1, 2]"), (file, "found list", "expected an object")),
-        Damage(f"{what} with a repeated key", write(file, b'{"a": 1, "a": 2}'), (file, "'a' stands twice", advice)),
+        Damage(f"{what} with a repeated key", write(file, b'{"a": 1, "a": 2}'), (file, "'a' occurs twice", advice)),
     ]

@@ -56,7 +56,7 @@ _WHOLE = [
     Damage("golden missing", remove(GOLDEN), ("golden/random", "has no golden", "Next: harness record")),
     Damage("golden folder missing", lambda root: shutil.rmtree(root / "golden"), (_NONE, "Next: harness record")),
     Damage("golden folder is a file", into_file("golden"), (_NONE, "Next: harness record")),
-    Damage("golden is a folder", into_folder(GOLDEN), (GOLDEN, "cannot be read", "expected a file", "Next:")),
+    Damage("golden is a folder", into_folder(GOLDEN), (GOLDEN, "cannot be read", "expected a text file", "Next:")),
 ]
 
 _OF_SOMETHING_ELSE = [
@@ -106,7 +106,7 @@ _KEYS = [
     _edit("with floor 2", "floor", to=2.0, says=("floor",)),
     _edit("with floor NaN", "floor", to=math.nan, says=("floor",)),
     _edit("with rate NaN", "totals", "rate", to=math.nan, says=("totals.rate",)),
-    _edit("without noise", "noise", to={}, says=("noise.float32", "found noise of nothing")),
+    _edit("without noise", "noise", to={}, says=("noise.float32", "found noise floors of no dtype")),
     _edit("with noise NaN", "noise", "float32", "likelihood", to=math.nan, says=("noise.float32.likelihood",)),
     _edit("with more noise than windows", "noise", "float32", "changed", to=10**6, says=("noise.float32", "1000000")),
     _edit("with a floor above its rate", "floor", to=0.5, says=("floor 0.5", "rate")),
@@ -151,7 +151,7 @@ _COUNTS = [
     _bad(
         "with a prompt twice",
         change_json(GOLDEN, lambda body: body["prompts"].append(body["prompts"][0])),
-        "'p0' stands twice",
+        "'p0' occurs twice",
         "Next:",
     ),
 ]

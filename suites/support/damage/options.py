@@ -36,7 +36,7 @@ OPTIONS = [
         "already recorded",
         "Next: harness record",
     ),
-    _bad("record with a blank reason", ("record", "PAIR", "--reason", " "), GOLDEN, "--reason", "expected why"),
+    _bad("record with a blank reason", ("record", "PAIR", "--reason", " "), GOLDEN, "--reason", "expected the reason"),
     _bad("k of another golden", ("check", "PAIR", "--k", "2"), GOLDEN, "decode.num_steps", "found 4", "expected 2"),
     Damage(
         "record that lowers the floor",

@@ -119,7 +119,11 @@ def _engine(name: str, lines: str, *says: str) -> Damage:
 
 _SERVER = [
     _engine(
-        "a server without an address", 'name = "server"', "engine.endpoint", "the address of one", "http://host:port"
+        "a server without an address",
+        'name = "server"',
+        "engine.endpoint",
+        "the address of a running server",
+        "http://host:port",
     ),
     _engine("an address of a wrong type", "endpoint = 30000", "engine.endpoint", "found 30000", "string"),
     _engine("an address that is none", 'endpoint = "localhost"', "engine.endpoint", "localhost", "expected", "http://"),

@@ -42,7 +42,7 @@ _WORDS = {"messages": [{"role": "user", "content": "w1 w2"}]}
 
 _WHOLE = [
     Damage("prompts missing", remove(PROMPTS), (PROMPTS, "does not exist", "Next:")),
-    Damage("prompts are a folder", into_folder(PROMPTS), (PROMPTS, "cannot be read", "a file")),
+    Damage("prompts are a folder", into_folder(PROMPTS), (PROMPTS, "cannot be read", "expected a text file")),
     Damage("prompts empty", write(PROMPTS, b""), (PROMPTS, "no prompts", "at least one line")),
     Damage("prompts blank", write(PROMPTS, b"\n  \n\r\n"), (PROMPTS, "no prompts", "at least one line")),
     Damage("prompts truncated", truncate(PROMPTS), (PROMPTS, "line 5", "not valid JSON", "expected")),
@@ -56,7 +56,7 @@ _LINES = [
     _bad("line a number", 3, "7", "no JSON object", "found int", "expected"),
     _bad("line nested deeply", 2, "[" * DEEP, "not valid JSON", "expected"),
     _bad("line with a number of 5,000 digits", 2, '{"id": ' + "9" * 5000 + "}", "not valid JSON", "expected"),
-    _bad("line with a repeated key", 2, '{"id": "a", "id": "b", "text": "a"}', "'id' stands twice", "expected"),
+    _bad("line with a repeated key", 2, '{"id": "a", "id": "b", "text": "a"}', "'id' occurs twice", "expected"),
     _bad("line without an id", 2, '{"text": "a"}', "id: the key is missing", "Next: add id to line 2"),
     _bad("id empty", 2, '{"id": "", "text": "a"}', "id", "found ''", "expected"),
     _bad("id a number", 2, '{"id": 7, "text": "a"}', "id", "found 7", "expected", "string"),
@@ -106,17 +106,17 @@ _PROMPTS = [
     Damage(
         "prompt removed",
         change_prompts(lambda lines: lines.pop(2)),
-        (PROMPTS, "found no 'p2'", GOLDEN, "Next: restore"),
+        (PROMPTS, "lacks prompts", "expected 'p2' from", GOLDEN, "Next: restore"),
     ),
     Damage(
         "prompt added",
         change_prompts(lambda lines: lines.append({"id": "new", "token_ids": [1]})),
-        (GOLDEN, "found no 'new'", PROMPTS, "Next: record it again"),
+        (GOLDEN, "does not have the prompt 'new'", PROMPTS, "Next: record it again"),
     ),
     Damage(
         "prompts renamed",
         change_prompts(lambda lines: [line.update(id=f"q{line['id']}") for line in lines]),
-        (GOLDEN, "found no 'qp0'", PROMPTS, "Next: record it again"),
+        (GOLDEN, "does not have the prompt 'qp0'", PROMPTS, "Next: record it again"),
     ),
 ]
 
