@@ -26,7 +26,8 @@ from harness.errors import InputError, one_line, quote
 from harness.files import hash_file, is_folder, making, read_json_object, write_atomically
 from harness.golden.schema import SCHEMA_VERSION, GoldenDocument, dump
 from harness.pair.builtin import builtin_root
-from harness.pair.pair import Pair, relative_path
+from harness.pair.locate import relative_path
+from harness.pair.pair import Pair
 from harness.pair.pairfile import PairFile
 
 __all__ = [
