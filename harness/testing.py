@@ -25,6 +25,7 @@ from torch import nn
 from harness.errors import InputError
 from harness.facts.conventions import write_ids
 from harness.facts.flags import FLAGS
+from harness.facts.keys import EAGLE_SECTION, IDS_KEY
 from harness.models.target import auto_class
 from harness.models.tiny import TINY_SIZES, TINY_TARGETS, move_norms_off_one
 from harness.pair.quiet import quiet
@@ -170,9 +171,6 @@ def layer_ids(
     raise AssertionError(f"{convention} can say no boundary of {num_layers} layers")
 
 
-_IDS = "eagle_aux_hidden_state_layer_ids"
-
-
 _LLAMA_SIZES: dict[str, Any] = {
     "hidden_size": 4096,
     "intermediate_size": 14336,
@@ -215,11 +213,11 @@ def draft_configs(draw: st.DrawFn) -> dict[str, Any]:
     config: dict[str, Any] = {"architectures": [kind], "draft_vocab_size": 32000}
     nested: dict[str, Any] = {}
     if kind == "Eagle3Speculator":
-        config |= {"speculators_model_type": "eagle3", "transformer_layer_config": dict(sizes), _IDS: ids}
+        config |= {"speculators_model_type": "eagle3", "transformer_layer_config": dict(sizes), IDS_KEY: ids}
     else:
         config |= sizes
         if ids is not None:
-            nested[_IDS] = ids
+            nested[IDS_KEY] = ids
     switched_on = draw(st.lists(st.sampled_from([*FLAGS]), unique=True))
     for flag in (FLAGS[name] for name in switched_on):
         if flag.name == "fc_norm" and "norm_before_fc" in switched_on:
@@ -227,7 +225,7 @@ def draft_configs(draw: st.DrawFn) -> dict[str, Any]:
         where = draw(st.sampled_from([config, nested]))
         where[draw(st.sampled_from([flag.name, flag.legacy or flag.name]))] = draw(st.booleans())
     if nested:
-        config["eagle_config"] = nested
+        config[EAGLE_SECTION] = nested
     return config
 
 
@@ -241,13 +239,13 @@ def malformed_draft_configs(draw: st.DrawFn) -> dict[str, Any]:
         config["architectures"] = draw(st.sampled_from([["PEagleDraftModel"], ["MedusaModel"], [], None, "Llama", [3]]))
     elif fault == "ids":
         wrong = st.sampled_from(["1, 2, 3", 7, [], [1.5], [True], [None], {"a": 1}])
-        config["eagle_config"] = {_IDS: draw(wrong)}
+        config[EAGLE_SECTION] = {IDS_KEY: draw(wrong)}
     elif fault == "flag":
-        config["eagle_config"] = {draw(st.sampled_from([*FLAGS])): draw(st.sampled_from(["true", 1, 0.0, [], {}]))}
+        config[EAGLE_SECTION] = {draw(st.sampled_from([*FLAGS])): draw(st.sampled_from(["true", 1, 0.0, [], {}]))}
     elif fault == "flags":
-        config |= {"norm_output": True, "eagle_config": {"norm_output": False}}
+        config |= {"norm_output": True, EAGLE_SECTION: {"norm_output": False}}
     elif fault == "section":
-        config["eagle_config"] = draw(st.sampled_from([[1, 2, 3], "ids", 3, True]))
+        config[EAGLE_SECTION] = draw(st.sampled_from([[1, 2, 3], "ids", 3, True]))
     else:
-        config |= {_IDS: [1, 2, 3], "eagle_config": {_IDS: [2, 3, 4]}}
+        config |= {IDS_KEY: [1, 2, 3], EAGLE_SECTION: {IDS_KEY: [2, 3, 4]}}
     return config

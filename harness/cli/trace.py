@@ -27,18 +27,11 @@ def trace(
     Config key, convention and rule, boundaries, tensors captured, concatenation, fc, first proposals: each with its
     value and its source.
     """
-    from harness.commands.prepare import prepare
-    from harness.commands.trace import trace_run, trace_static
+    from harness.commands.trace import trace as run
     from harness.report.ids_bodies import trace_body
     from harness.report.trace import trace_report
 
-    # First without the engine: what is wrong there cannot be prepared.
-    result = trace_static(pair)
-    if not static and result.first_wrong is None:
-        ready = prepare(pair, engine=engine)
-        result = trace_static(pair, ready.settings.served_by)
-        if result.first_wrong is None:
-            result = trace_run(result, ready)
+    result = run(pair, engine=engine, static=static)
     if json:
         output.print_json(trace_body(result))
     else:

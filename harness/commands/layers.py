@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.version import Version
 
 from harness.errors import InputError
-from harness.facts.conventions import CONVENTIONS, Reading, read_ids, write_ids
+from harness.facts.conventions import CONVENTIONS, Reading, write_ids
 from harness.facts.known import faults_of
 from harness.facts.sglang import SGLANG_ROWS, shared_class
 from harness.pair.layer_config import LayerConfig, read_layer_config
@@ -108,13 +108,13 @@ def compare_layers(
         trained_as: Who wrote the ids; the likeliest writer of the config's family where it is `None`.
     """
     writer = trained_as or config.family.writers[0]
-    trained = _read(config, writer, config.ids, num_layers, architecture)
+    trained = _read(config.read_trained, writer, config.ids, num_layers, architecture)
     if trained_as is not None and trained.reading is None and num_layers is not None:
         raise InputError(f"the ids cannot be read as {writer}: {trained.reason}", file=config.file, key=config.key)
     boundaries = None if trained.reading is None else trained.reading.boundaries
     engines = {}
     for name in _names(architecture, writer):
-        engine = _read(config, name, config.seen_by(name), num_layers, architecture)
+        engine = _read(config.read_served, name, config.seen_by(name), num_layers, architecture)
         engines[name] = _with_advice(engine, name, boundaries, num_layers, architecture)
     return LayersReport(config, writer, trained_as is None, boundaries, engines)
 
@@ -131,7 +131,11 @@ def _names(architecture: str | None, writer: str) -> list[str]:
 
 
 def _read(
-    config: LayerConfig, name: str, ids: tuple[int, ...] | None, num_layers: int | None, architecture: str | None
+    read: Callable[[str, int, str], Reading],
+    name: str,
+    ids: tuple[int, ...] | None,
+    num_layers: int | None,
+    architecture: str | None,
 ) -> EngineLayers:
     if num_layers is None:
         # Where the default or the range depends on N nothing can be said, and never a guess.
@@ -139,12 +143,9 @@ def _read(
     if name.startswith("sglang==") and architecture is None:
         return EngineLayers(None, "the target's architecture is needed: give --target", ids)
     try:
-        reading = read_ids(
-            ids, name, num_layers=num_layers, architecture=architecture or "", file=config.file, key=config.key
-        )
+        return EngineLayers(read(name, num_layers, architecture or ""), None, ids)
     except InputError as error:
         return EngineLayers(None, error.problem, ids)
-    return EngineLayers(reading, None, ids)
 
 
 def _with_advice(

@@ -7,6 +7,7 @@ from typing import get_args
 
 from harness.engines.registry import as_served, split_engine
 from harness.errors import InputError
+from harness.pair.outline import PairOutline
 from harness.pair.pair import Pair, load_pair
 from harness.pair.pairfile import Dtype
 
@@ -14,7 +15,7 @@ __all__ = ["prepare"]
 
 
 def prepare(
-    name: str | Path,
+    name: str | Path | PairOutline,
     *,
     engine: str | None = None,
     dtype: str | None = None,
@@ -26,7 +27,7 @@ def prepare(
     """Read a pair and apply the command line's choices, each of which replaces the pair file's value.
 
     Args:
-        name: Path of a pair file, or the name of a built-in pair.
+        name: Path of a pair file, the name of a built-in pair, or a pair's outline that has been read.
         engine: An engine, with its mode if it has modes.
         dtype: What target and draft compute in.
         device: Where they run.

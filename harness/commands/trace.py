@@ -6,30 +6,29 @@ weights; the others run the reference engine on one prompt.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.commands.prepare import prepare
 from harness.counts.rounds import accepted_prefix
 from harness.engines.base import Probe, Resolved, StateView
 from harness.engines.registry import find_prober
 from harness.errors import InputError
-from harness.facts.conventions import Reading, newest, read_ids, states_text
+from harness.facts.conventions import Reading, newest, states_text
 from harness.facts.flags import FLAGS
 from harness.files import shown
 from harness.golden.find import golden_in_use
 from harness.golden.store import Golden, load_golden
 from harness.models.checkpoint import has_weights, weight_files
 from harness.models.draft_contract import check_headers, expected_tensors
-from harness.pair.builtin import find_pair
 from harness.pair.draft_flags import said
-from harness.pair.draft_spec import read_draft_spec
-from harness.pair.layer_config import LayerConfig, read_layer_config
-from harness.pair.pair import Pair, checkpoint_folder, load_prompts
-from harness.pair.pairfile import PairFile, read_pair_file
-from harness.pair.target_spec import TargetSpec, read_target_spec
+from harness.pair.draft_spec import describe_draft
+from harness.pair.layer_config import LayerConfig
+from harness.pair.outline import PairOutline, read_outline
+from harness.pair.pair import Pair, load_prompts
+from harness.pair.wiring import Readings
 
-__all__ = ["Step", "Trace", "trace_run", "trace_static"]
+__all__ = ["Step", "Trace", "trace", "trace_run", "trace_static"]
 
 
 @dataclass(frozen=True)
@@ -74,30 +73,36 @@ class Trace:
         return 0 if self.first_wrong is None else 1
 
 
-def trace_static(name_or_path: str, served_by: str | None = None) -> Trace:
-    """Trace a pair from its configs alone.
+def trace(name_or_path: str, *, engine: str | None = None, static: bool = False) -> Trace:
+    """Trace a pair: from its configs, and if they agree, with one prompt through its engine.
 
     Args:
-        name_or_path: The pair.
-        served_by: Who serves it, where that is not for the pair file to say.
+        name_or_path: Path of a pair file, or the name of a built-in pair.
+        engine: The engine to look into; the pair file's if `None`.
+        static: Whether to stop after the configs.
 
     Raises:
-        InputError: A file cannot be read, or nobody says who wrote the layer ids.
+        HarnessError: A file cannot be read, nobody says who wrote the layer ids, or the pair cannot be run.
     """
-    file = find_pair(name_or_path)
-    settings = read_pair_file(file)
-    if served_by is not None:
-        settings = settings.model_copy(update={"served_by": served_by})
-    target = read_target_spec(checkpoint_folder(file, "target", settings.target, settings.target_revision))
-    config = read_layer_config(checkpoint_folder(file, "draft", settings.draft, None))
-    writer = settings.trained_as
-    if writer is None:
-        raise InputError(
-            "the checkpoint does not say which convention its layer ids were written in",
-            file=file,
-            key="trained_as",
-            expected=" or ".join(config.family.writers),
-        )
+    outline = read_outline(name_or_path)
+    # First without the engine: a pair whose configs do not agree cannot be prepared for one.
+    result = trace_static(outline)
+    if static or result.first_wrong is not None:
+        return result
+    ready = prepare(outline, engine=engine)
+    # An engine reads the ids by its own release, which the pair file need not name.
+    result = trace_static(ready.outline)
+    return result if result.first_wrong is not None else trace_run(result, ready)
+
+
+def trace_static(outline: PairOutline) -> Trace:
+    """Trace a pair from its configs alone.
+
+    Raises:
+        InputError: The pair file does not say who wrote the layer ids, or a flag of the draft is not usable.
+    """
+    target, config, settings = outline.target, outline.layers, outline.settings
+    readings = outline.readings()
     steps = [
         Step(
             "target",
@@ -109,37 +114,14 @@ def trace_static(name_or_path: str, served_by: str | None = None) -> Trace:
             None if config.ids is None else list(config.ids),
             f"{shown(config.file)}: {config.key or 'no such key'} ({config.family.name})",
         ),
+        _reading_step("trained as", outline.trained_as, readings.trained),
     ]
-    trained = _reading(config, writer, config.ids, target)
-    steps.append(_reading_step("trained as", writer, trained))
-    served_name = settings.served_by
-    served = trained
-    if served_name is not None:
-        served = _reading(config, served_name, config.seen_by(served_name), target)
-        steps.append(_served_step(served_name, served, trained, config))
-    steps.append(_flags_step(config, writer, served_name))
-    steps += _widths(config, target, served, trained, settings)
-    if not isinstance(served, InputError):
-        # If nothing is captured there is no width to compare with: the checkpoint is held to its own training.
-        slots = len(served.captured) or (1 if isinstance(trained, InputError) else len(trained.boundaries))
-        steps.append(_tensors_step(config, settings, slots))
+    if settings.served_by is not None:
+        steps.append(_served_step(settings.served_by, readings))
+    steps.append(_flags_step(config, readings, served=settings.served_by is not None))
+    steps += _widths(outline, readings)
+    steps += _tensors_steps(config, readings)
     return Trace(settings.name, tuple(steps))
-
-
-def _reading(
-    config: LayerConfig, convention: str, ids: Sequence[int] | None, target: TargetSpec
-) -> Reading | InputError:
-    try:
-        return read_ids(
-            ids,
-            convention,
-            num_layers=target.num_layers,
-            architecture=target.architecture,
-            file=config.file,
-            key=config.key,
-        )
-    except InputError as error:
-        return error
 
 
 def _reading_step(name: str, convention: str, reading: Reading | InputError) -> Step:
@@ -157,29 +139,23 @@ def _reading_step(name: str, convention: str, reading: Reading | InputError) -> 
     )
 
 
-def _served_step(
-    name: str,
-    served: Reading | InputError,
-    trained: Reading | InputError,
-    config: LayerConfig,
-) -> Step:
+def _served_step(name: str, readings: Readings) -> Step:
+    trained, served = readings.trained, readings.served
     step = _reading_step("served by", name, served)
     if isinstance(served, InputError):
         return step
-    notes = [step.note] if step.note else []
-    overlooked = config.overlooked_by(name)
-    if overlooked is not None:
-        notes.append(overlooked)
+    notes = [note for note in (step.note, readings.overlooked) if note is not None]
     agrees = not isinstance(trained, InputError) and served.captured == trained.boundaries
     if not agrees and not isinstance(trained, InputError):
         notes.append(f"trained on boundaries {list(trained.boundaries)}, served {states_text(served.captured)}")
     return Step(step.name, list(served.captured), step.source, ok=agrees, note="; ".join(notes) or None)
 
 
-def _flags_step(config: LayerConfig, writer: str, served_by: str | None) -> Step:
-    """Return the draft's flags as they are acted on, beside what they were trained as."""
-    trained = config.flags(writer)
-    flags = trained if served_by is None else config.flags(served_by)
+def _flags_step(config: LayerConfig, readings: Readings, *, served: bool) -> Step:
+    """Return the draft's flags as they are acted on, next to what they were trained as."""
+    trained, flags = readings.trained_flags, readings.served_flags
+    if flags is None or trained is None:
+        return Step("flags", None, shown(config.file), note="not read: whose defaults absent flags take is not known")
     differing = trained.differing(flags)
     notes = [f"{name}: trained as {said(trained.values[name])}, {FLAGS[name].does}" for name in differing]
     notes += flags.remarks.values()
@@ -188,44 +164,18 @@ def _flags_step(config: LayerConfig, writer: str, served_by: str | None) -> Step
         "flags",
         dict(flags.values),
         f"{shown(config.file)}, as {flags.reader} reads it{absence}",
-        ok=None if served_by is None else not differing,
+        ok=not differing if served else None,
         note="; ".join(notes) or None,
     )
 
 
-def _tensors_step(config: LayerConfig, settings: PairFile, slots: int) -> Step:
-    """Return the draft's tensors by its config, at true size without memory for them, beside those on disk."""
-    folder = config.file.parent
-    try:
-        spec = read_draft_spec(folder, settings.trained_as)
-    except InputError as error:
-        return Step("draft tensors", None, shown(config.file), note=f"not known: {error.key}: {error.problem}")
-    if settings.served_by is not None:
-        spec = spec.served_by(settings.served_by)
-    shapes = {name: list(tensor.shape) for name, tensor in expected_tensors(spec, slots).items()}
-    value = {"tensors": len(shapes), "fc.weight": shapes.get("fc.weight")}
-    if not has_weights(folder):
-        return Step("draft tensors", value, f"{shown(config.file)}; there are no weights to compare with")
-    source = f"{shown(weight_files(folder)[0])}: names and shapes"
-    try:
-        check_headers(spec, slots)
-    except InputError as error:
-        why = f"{error.key}: {error.problem}, found {error.found}, expected {error.expected}"
-        return Step("draft tensors", value, source, ok=False, note=why)
-    return Step("draft tensors", value, source, ok=True)
-
-
-def _widths(
-    config: LayerConfig,
-    target: TargetSpec,
-    served: Reading | InputError,
-    trained: Reading | InputError,
-    settings: PairFile,
-) -> list[Step]:
+def _widths(outline: PairOutline, readings: Readings) -> list[Step]:
     """Return the widths of the concatenation and of `fc`, by the configs alone."""
+    config, target = outline.layers, outline.target
+    trained, served = readings.trained, readings.served
     if isinstance(served, InputError):
-        why = "what is captured is not known"
-        return [Step("concatenation", None, settings.served_by or "", ok=False, note=why)]
+        why = "the captured boundaries are not known"
+        return [Step("concatenation", None, outline.settings.served_by or "", ok=False, note=why)]
     slots, width = len(served.captured), target.hidden_size
     concatenated = slots * width
     steps = [
@@ -245,10 +195,36 @@ def _widths(
             {"input": expected, "output": config.hidden_size},
             f"{meant} * {config.target_hidden_size} ({shown(config.file)}: target_hidden_size or hidden_size)",
             ok=expected == concatenated,
-            note=None if expected == concatenated else f"{concatenated} wide is what is captured",
+            note=None if expected == concatenated else f"the captured states are {concatenated} wide",
         )
     )
     return steps
+
+
+def _tensors_steps(config: LayerConfig, readings: Readings) -> list[Step]:
+    """Return the draft's tensors by its config, at true size without memory for them, next to those on disk."""
+    trained, served = readings.trained, readings.served
+    if readings.trained_flags is None or readings.served_flags is None or isinstance(served, InputError):
+        return []
+    # If nothing is captured there is no width to compare with: the checkpoint is held to its own training.
+    slots = len(served.captured) or (1 if isinstance(trained, InputError) else len(trained.boundaries))
+    folder = config.file.parent
+    try:
+        spec = describe_draft(config, readings.trained_flags)
+    except InputError as error:
+        return [Step("draft tensors", None, shown(config.file), note=f"not known: {error.key}: {error.problem}")]
+    spec = spec.taken_with(readings.trained_flags, readings.served_flags)
+    shapes = {name: list(tensor.shape) for name, tensor in expected_tensors(spec, slots).items()}
+    value = {"tensors": len(shapes), "fc.weight": shapes.get("fc.weight")}
+    if not has_weights(folder):
+        return [Step("draft tensors", value, f"{shown(config.file)}; there are no weights to compare with")]
+    source = f"{shown(weight_files(folder)[0])}: names and shapes"
+    try:
+        check_headers(spec, slots)
+    except InputError as error:
+        why = f"{error.key}: {error.problem}, found {error.found}, expected {error.expected}"
+        return [Step("draft tensors", value, source, ok=False, note=why)]
+    return [Step("draft tensors", value, source, ok=True)]
 
 
 def trace_run(static: Trace, pair: Pair) -> Trace:

@@ -19,6 +19,7 @@ from harness.engines.sglang.engine import decode, running_engine
 from harness.engines.sglang.rounds import read_state_files
 from harness.engines.shared.process import Patience
 from harness.errors import EngineError, HarnessError, one_line
+from harness.facts.keys import EAGLE_SECTION, IDS_KEY
 from harness.facts.reading.setters import CaptureOutcome
 from harness.models.draft_contract import expected_tensors
 from harness.models.tiny import TINY_SIZES
@@ -98,7 +99,7 @@ def _write_draft(folder: Path, ids: tuple[int, ...]) -> None:
         "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0,
         "tie_word_embeddings": False,
-        "eagle_config": {"eagle_aux_hidden_state_layer_ids": list(ids), "use_aux_hidden_state": True},
+        EAGLE_SECTION: {IDS_KEY: list(ids), "use_aux_hidden_state": True},
     }
     (folder / "config.json").write_text(json.dumps(config))
     generator = torch.Generator().manual_seed(1)

@@ -16,7 +16,8 @@ from harness.models.checkpoint import read_headers
 from harness.models.draft_contract import by_canonical_name, check_headers
 from harness.models.draft_weights import vocabulary_map
 from harness.pair.draft_flags import said
-from harness.pair.pair import Pair, Wiring
+from harness.pair.pair import Pair
+from harness.pair.wiring import Wiring
 
 __all__ = ["ContractFigures", "broken_contract", "detect", "not_run", "unservable"]
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from packaging.version import InvalidVersion, Version
 
 from harness.errors import InputError
+from harness.facts.keys import NESTED_IDS_KEY
 from harness.facts.known import KnownFault, find_known
 from harness.facts.rules import AS_IS, PLUS_ONE, IdRule
 from harness.facts.sglang import LAST, SGLANG_ROWS, EngineRow, shared_class
@@ -288,7 +289,7 @@ def read_ids(
                 f"no layer ids are given and the convention {convention!r} has no default",
                 file=where,
                 key=key,
-                next_step="write eagle_config.eagle_aux_hidden_state_layer_ids into the draft's config.json",
+                next_step=f"write {NESTED_IDS_KEY} into the draft's config.json",
             )
         rule = found.default_rule or rule
     offset = rule.offset(ids, num_layers)

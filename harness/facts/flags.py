@@ -13,10 +13,9 @@ from packaging.version import Version
 
 from harness.facts.conventions import newest
 from harness.facts.families import Family
+from harness.facts.keys import NESTED, TOP
 
-__all__ = ["FLAGS", "NESTED", "TOP", "Flag", "FlagReader", "flag_reader"]
-
-NESTED, TOP = "eagle_config.", ""
+__all__ = ["FLAGS", "Flag", "FlagReader", "flag_reader"]
 
 
 @dataclass(frozen=True)

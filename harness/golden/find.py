@@ -10,7 +10,8 @@ from harness.errors import InputError
 from harness.files import is_folder
 from harness.golden.golden_class import DEFAULT, GoldenClass
 from harness.pair.builtin import builtin_root
-from harness.pair.pair import Pair, relative_path
+from harness.pair.locate import relative_path
+from harness.pair.pair import Pair
 from harness.pair.pairfile import PairFile
 
 __all__ = [

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from harness.errors import InputError
 from harness.facts.families import Family
-from harness.facts.flags import FLAGS, NESTED, TOP, Flag, FlagReader, flag_reader
+from harness.facts.flags import FLAGS, Flag, FlagReader, flag_reader
+from harness.facts.keys import EAGLE_SECTION, NESTED, TOP
 from harness.pair.config_values import ConfigValues
 
 __all__ = ["DraftFlags", "read_flags", "said"]
@@ -98,7 +99,7 @@ def said(value: bool) -> str:
 
 def _written(config: ConfigValues, flag: Flag) -> dict[str, bool]:
     """Return every key that a flag is written under, with its value; the nested ones first."""
-    nested = config.section("eagle_config")
+    nested = config.section(EAGLE_SECTION)
     names = (flag.name,) if flag.legacy is None else (flag.name, flag.legacy)
     return {
         f"{place}{name}": source.boolean(name)

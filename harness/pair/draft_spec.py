@@ -10,12 +10,14 @@ from typing import Any
 from harness.errors import InputError
 from harness.facts.families import Family
 from harness.facts.flags import FLAGS
-from harness.files import read_json_object
+from harness.facts.keys import EAGLE_SECTION
 from harness.pair.config_values import ConfigValues
 from harness.pair.draft_flags import DraftFlags
-from harness.pair.layer_config import IDS_KEY, LayerConfig, layer_config
+from harness.pair.layer_config import LayerConfig, read_layer_config
 
-__all__ = ["DraftSpec", "Mla", "read_draft_spec"]
+__all__ = ["CONFIG_HINT", "DraftSpec", "Mla", "describe_draft", "read_draft_spec"]
+
+CONFIG_HINT = "point the pair file's draft key at a checkpoint folder"
 
 _ROPE = ("rope_theta", "rope_scaling", "rope_parameters")
 
@@ -97,7 +99,7 @@ class DraftSpec:
     @property
     def ids_key(self) -> str:
         """The key of its layer ids, or the one that they would be looked for under."""
-        return self.layers.key or f"eagle_config.{IDS_KEY}"
+        return self.layers.ids_key
 
     @property
     def use_aux_hidden_state(self) -> bool:
@@ -124,17 +126,14 @@ class DraftSpec:
         """Whether the recycled state is the one after the final norm."""
         return self.flags.values["norm_output"]
 
-    def served_by(self, convention: str) -> DraftSpec:
+    def taken_with(self, trained: DraftFlags, served: DraftFlags) -> DraftSpec:
         """Return the draft that an engine makes of this checkpoint.
 
         Args:
-            convention: The engine, as `sglang==0.5.23`.
-
-        Raises:
-            InputError: The config is gone, or a flag in it is not usable.
+            trained: Its flags as trained.
+            served: Its flags as the engine reads them.
         """
-        served = self.layers.flags(convention)
-        unread = tuple(name for name in self.flags.differing(served) if FLAGS[name].tensors and not served.values[name])
+        unread = tuple(name for name in trained.differing(served) if FLAGS[name].tensors and not served.values[name])
         return replace(self, flags=served, unread=unread)
 
 
@@ -143,19 +142,27 @@ def read_draft_spec(path: Path, trained_as: str | None = None) -> DraftSpec:
 
     Args:
         path: The folder.
-        trained_as: Who wrote it, by the convention of its layer ids: flags that are absent are resolved as theirs. The
-            likeliest writer of its kind of config where it is `None`.
+        trained_as: Its writer, by the convention of its layer ids, whose defaults absent flags take. The likeliest
+            writer of its kind of config if `None`.
 
     Raises:
-        InputError: The config is missing, contradicts itself, or describes no EAGLE-3 draft of one layer.
+        InputError: The config is missing, contradicts itself, or does not describe an EAGLE-3 draft of one layer.
     """
-    file = path / "config.json"
-    raw = read_json_object(
-        file, what="draft's config", next_step="point the pair file's draft key at a checkpoint folder"
-    )
-    config = ConfigValues(raw, file)
-    layers = layer_config(config)
-    family = layers.family
+    layers = read_layer_config(path, next_step=CONFIG_HINT)
+    return describe_draft(layers, layers.flags(trained_as or layers.family.writers[0]))
+
+
+def describe_draft(layers: LayerConfig, flags: DraftFlags) -> DraftSpec:
+    """Return a draft's description from its config, which has been read.
+
+    Args:
+        layers: The config.
+        flags: Its flags as trained.
+
+    Raises:
+        InputError: The config contradicts itself, or does not describe an EAGLE-3 draft of one layer.
+    """
+    config, family = layers.config, layers.family
     # Where a transformer's config is nested, the sizes stand in it and the draft's own keys outside.
     sizes = config if family.section is None else config.section(family.section)
     blocks = sizes.integer("num_hidden_layers", 1)
@@ -173,8 +180,8 @@ def read_draft_spec(path: Path, trained_as: str | None = None) -> DraftSpec:
     if draft_vocab_size > vocab_size:
         raise config.error("draft_vocab_size", draft_vocab_size, f"at most vocab_size = {vocab_size}")
     return DraftSpec(
-        path=path,
-        architecture=_first_architecture(raw, family),
+        path=config.file.parent,
+        architecture=_first_architecture(config.values, family),
         hidden_size=hidden_size,
         target_hidden_size=config.integer("target_hidden_size", hidden_size),
         intermediate_size=sizes.integer("intermediate_size"),
@@ -192,7 +199,7 @@ def read_draft_spec(path: Path, trained_as: str | None = None) -> DraftSpec:
         mlp_bias=sizes.boolean("mlp_bias", False),
         rope={key: sizes.values[key] for key in _ROPE if sizes.values.get(key) is not None},
         layers=layers,
-        flags=layers.flags(trained_as or family.writers[0]),
+        flags=flags,
         mla=mla,
         tie_word_embeddings=config.boolean("tie_word_embeddings", False),
     )
@@ -235,7 +242,7 @@ _PLAIN = {
 
 def _require_plain(config: ConfigValues) -> None:
     """Refuse ModelOpt's other drafts, which would load here as far as their tensors' names go."""
-    nested = config.section("eagle_config")
+    nested = config.section(EAGLE_SECTION)
     for name, plain in _PLAIN.items():
         if nested.boolean(name, plain) is not plain:
             raise nested.error(name, not plain, f"{plain}: the draft is of another shape than EAGLE-3's")

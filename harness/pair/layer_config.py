@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from harness.errors import InputError, quote
-from harness.facts.conventions import newest
+from harness.facts.conventions import Reading, newest, read_ids
 from harness.facts.families import FAMILIES, Family, recognise
+from harness.facts.keys import EAGLE_SECTION, IDS_KEY, NESTED_IDS_KEY
 from harness.files import is_folder, read_json_object
 from harness.pair.config_values import ConfigValues
 from harness.pair.draft_flags import DraftFlags, read_flags
 
-__all__ = ["IDS_KEY", "LayerConfig", "layer_config", "read_layer_config"]
-
-IDS_KEY = "eagle_aux_hidden_state_layer_ids"
+__all__ = ["LayerConfig", "read_layer_config"]
 
 
 @dataclass(frozen=True)
 class LayerConfig:
-    """A draft config's layer ids, by where they stand.
+    """What a draft's config says of layers, with the config itself, which is read from its file once.
 
     Attributes:
-        file: The config.
+        config: The whole config.
         family: Its kind.
         nested: The ids under `eagle_config`, which SGLang reads; `None` where there are none.
         top: The ids at the top level, which speculators and vLLM read.
@@ -32,12 +31,17 @@ class LayerConfig:
         target_hidden_size: Width of one captured boundary, as the config says it.
     """
 
-    file: Path
+    config: ConfigValues = field(repr=False, compare=False)
     family: Family
     nested: tuple[int, ...] | None
     top: tuple[int, ...] | None
     hidden_size: int | None = None
     target_hidden_size: int | None = None
+
+    @property
+    def file(self) -> Path:
+        """The file that it was read from."""
+        return self.config.file
 
     @property
     def ids(self) -> tuple[int, ...] | None:
@@ -58,39 +62,63 @@ class LayerConfig:
         """Return the config's flags as the owner of a convention reads them.
 
         Raises:
-            InputError: The config is gone, or a flag in it is not usable.
+            InputError: A flag is not usable.
         """
-        return read_flags(
-            ConfigValues(read_json_object(self.file, what="draft's config"), self.file), convention, self.family
-        )
+        return read_flags(self.config, convention, self.family)
 
     @property
     def key(self) -> str | None:
-        """The key that they stand under; `None` where there are none."""
+        """The key of the ids; `None` if the config does not have any."""
         if self.nested is not None:
-            return f"eagle_config.{IDS_KEY}"
+            return NESTED_IDS_KEY
         return IDS_KEY if self.top is not None else None
 
+    @property
+    def ids_key(self) -> str:
+        """The key of the ids, or the one that they would be looked for under."""
+        return self.key or NESTED_IDS_KEY
 
-def read_layer_config(path: Path) -> LayerConfig:
+    def read_trained(self, convention: str, num_layers: int, architecture: str) -> Reading:
+        """Return the ids as their writer meant them, wherever in the config they are.
+
+        Args:
+            convention: The writer's, such as `specforge`.
+            num_layers: The target's number of decoder blocks, N.
+            architecture: The target's architecture.
+
+        Raises:
+            InputError: The convention is unknown, or an id does not stand for a boundary of this target.
+        """
+        return self._read(self.ids, convention, num_layers, architecture)
+
+    def read_served(self, convention: str, num_layers: int, architecture: str) -> Reading:
+        """Return the ids that an engine looks at, as it takes them; see `read_trained`."""
+        return self._read(self.seen_by(convention), convention, num_layers, architecture)
+
+    def _read(self, ids: tuple[int, ...] | None, convention: str, num_layers: int, architecture: str) -> Reading:
+        return read_ids(
+            ids, convention, num_layers=num_layers, architecture=architecture, file=self.file, key=self.ids_key
+        )
+
+
+def read_layer_config(path: Path, *, next_step: str = "give a draft's folder or its config.json") -> LayerConfig:
     """Read a draft's config, given as its folder or as the file.
 
+    Args:
+        path: The folder or the file.
+        next_step: What the user should do if it cannot be read.
+
     Raises:
-        InputError: It is missing, of no known family, of one that is no EAGLE-3 draft, or its two keys disagree.
+        InputError: It is missing, of no known family, of one that is not an EAGLE-3 draft, or its two keys disagree.
     """
     file = path / "config.json" if is_folder(path) else path
-    raw = read_json_object(file, what="draft's config", next_step="give a draft's folder or its config.json")
-    return layer_config(ConfigValues(raw, file))
-
-
-def layer_config(config: ConfigValues) -> LayerConfig:
-    """Return what a draft's whole config says of layers; see `read_layer_config`."""
+    config = ConfigValues(read_json_object(file, what="draft's config", next_step=next_step), file)
     family = _family_of(config.values, config.file)
     nested, top = _layer_ids(config)
     sizes = config if family.section is None else config.section(family.section)
     hidden = sizes.integer("hidden_size") if "hidden_size" in sizes else None
     return LayerConfig(
-        config.file,
+        config,
         family,
         nested,
         top,
@@ -132,12 +160,12 @@ def _layer_ids(config: ConfigValues) -> tuple[tuple[int, ...] | None, tuple[int,
     Raises:
         InputError: Both are there and differ.
     """
-    nested, top = config.section("eagle_config").integers(IDS_KEY), config.integers(IDS_KEY)
+    nested, top = config.section(EAGLE_SECTION).integers(IDS_KEY), config.integers(IDS_KEY)
     if nested is not None and top is not None and nested != top:
         raise InputError(
             "two keys give different layer ids",
             file=config.file,
-            key=f"eagle_config.{IDS_KEY} and {IDS_KEY}",
+            key=f"{NESTED_IDS_KEY} and {IDS_KEY}",
             found=f"{list(nested)} and {list(top)}",
             expected="one list",
             next_step="keep the list that the draft was trained with, under eagle_config",

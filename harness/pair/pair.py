@@ -6,47 +6,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.counts.rounds import Limits
-from harness.errors import InputError, quote
-from harness.facts.conventions import Reading, find_convention, read_ids, states_text
-from harness.files import is_file, is_folder
-from harness.pair.builtin import find_pair, find_prompts
-from harness.pair.draft_flags import DraftFlags
-from harness.pair.draft_spec import DraftSpec, read_draft_spec
-from harness.pair.pairfile import PairFile, read_pair_file
+from harness.errors import InputError
+from harness.facts.conventions import states_text
+from harness.files import is_file
+from harness.pair.builtin import find_prompts
+from harness.pair.draft_spec import DraftSpec, describe_draft
+from harness.pair.locate import relative_path
+from harness.pair.outline import PairOutline, read_outline
+from harness.pair.pairfile import PairFile
 from harness.pair.prompts import Prompt, read_prompt_lines, select_prompts
-from harness.pair.target_spec import TargetSpec, read_target_spec
+from harness.pair.target_spec import TargetSpec
 from harness.pair.tokenize import tokenize_prompts
+from harness.pair.wiring import Wiring
 
-__all__ = ["Pair", "Wiring", "checkpoint_folder", "load_pair", "load_prompts", "relative_path"]
-
-
-@dataclass(frozen=True)
-class Wiring:
-    """What the draft's config means to whoever trained it and to whoever serves it.
-
-    Attributes:
-        trained: Its layer ids as trained.
-        served: Those that whoever serves it looks at, as served.
-        trained_flags: Its flags as trained.
-        served_flags: Its flags as served.
-        overlooked: What to say of layer ids that whoever serves it does not look at; `None` where it sees them.
-    """
-
-    trained: Reading
-    served: Reading
-    trained_flags: DraftFlags
-    served_flags: DraftFlags
-    overlooked: str | None = None
-
-    @property
-    def agree(self) -> bool:
-        """Whether the states served are those of the boundaries trained on."""
-        return self.served.captured == self.trained.boundaries
-
-    @property
-    def loses_states(self) -> bool:
-        """Whether fewer states are captured than the draft was trained on: its `fc` would die with a shape error."""
-        return len(self.served.captured) != len(self.trained.boundaries)
+__all__ = ["Pair", "load_pair", "load_prompts"]
 
 
 @dataclass(frozen=True)
@@ -112,12 +85,18 @@ class Pair:
         return replace(self, settings=self.settings.model_copy(update={"decode": decode}))
 
     def served_as(self, convention: str) -> Pair:
-        """Return the pair as an engine serves it, as `sglang==0.5.23`.
+        """Return the pair as an engine serves it, such as `sglang==0.5.23`; no file is read again.
 
         Raises:
             InputError: It is not known how the engine reads this draft for this target.
         """
-        return _assemble(self.file, self.settings.model_copy(update={"served_by": convention}), self.target)
+        outline = self.outline.served_as(convention)
+        return _assemble(outline, outline.readings().require(), self.draft, self.prompts_file)
+
+    @property
+    def outline(self) -> PairOutline:
+        """The pair file with its configs, as they were read."""
+        return PairOutline(self.file, self.settings, self.target, self.draft.layers)
 
     def with_engine(self, **changes: object) -> Pair:
         """Return the pair with other engine settings (`name`, `dtype`, `device`)."""
@@ -125,46 +104,50 @@ class Pair:
         return replace(self, settings=self.settings.model_copy(update={"engine": engine}))
 
 
-def load_pair(name_or_path: str | Path) -> Pair:
+def load_pair(source: str | Path | PairOutline) -> Pair:
     """Read a pair file and the configs it points to, and check that they fit each other.
 
     Args:
-        name_or_path: Path of a pair file, or the name of a built-in pair.
+        source: Path of a pair file, the name of a built-in pair, or either as it has been read.
 
     Raises:
         InputError: Anything in the files that cannot be run as stated.
     """
-    file = find_pair(str(name_or_path))
-    settings = read_pair_file(file)
-    made_by = settings.target_made_by
-    folder = checkpoint_folder(file, "target", settings.target, settings.target_revision, made_by=made_by)
-    return _assemble(file, settings, read_target_spec(folder))
-
-
-def _assemble(file: Path, settings: PairFile, target: TargetSpec) -> Pair:
-    draft = read_draft_spec(checkpoint_folder(file, "draft", settings.draft, None), _trained_as(file, settings, target))
-    served = draft if settings.served_by is None else draft.served_by(settings.served_by)
-    wiring = _read_wiring(settings, draft, served, target)
-    _check_fit(file, served, target)
+    outline = source if isinstance(source, PairOutline) else read_outline(source)
+    file, settings = outline.file, outline.settings
+    wiring = outline.readings().require()
+    draft = describe_draft(outline.layers, wiring.trained_flags)
     prompts = find_prompts(file, settings.prompts, relative_path(file, "prompts", settings.prompts))
-    pair = Pair(file, settings, target, served, wiring, prompts)
-    if settings.decode.topk != 1:
+    pair = _assemble(outline, wiring, draft, prompts)
+    _require_greedy_chain(pair)
+    return pair
+
+
+def _assemble(outline: PairOutline, wiring: Wiring, draft: DraftSpec, prompts_file: Path) -> Pair:
+    """Return a pair of parts that have been read; its draft is the one that the serving engine makes of `draft`."""
+    served = draft.taken_with(wiring.trained_flags, wiring.served_flags)
+    _check_fit(outline.file, served, outline.target)
+    return Pair(outline.file, outline.settings, outline.target, served, wiring, prompts_file)
+
+
+def _require_greedy_chain(pair: Pair) -> None:
+    decode = pair.settings.decode
+    if decode.topk != 1:
         raise InputError(
             "trees are not decoded by any engine here",
-            file=file,
+            file=pair.file,
             key="decode.topk",
-            found=settings.decode.topk,
+            found=decode.topk,
             expected="1 (a chain)",
         )
-    if settings.decode.temperature != 0:
+    if decode.temperature != 0:
         raise InputError(
             "sampling is not decoded by any engine here",
-            file=file,
+            file=pair.file,
             key="decode.temperature",
-            found=settings.decode.temperature,
+            found=decode.temperature,
             expected="0.0 (greedy)",
         )
-    return pair
 
 
 def load_prompts(pair: Pair, selection: str | None = None) -> list[Prompt]:
@@ -213,64 +196,6 @@ def load_prompts(pair: Pair, selection: str | None = None) -> list[Prompt]:
     )
 
 
-def relative_path(pair_file: Path, key: str, value: str) -> Path:
-    """Return the path that a key of a pair file means: relative to the file, or below a home folder.
-
-    Raises:
-        InputError: No file system has such a path.
-    """
-    try:
-        if "\0" not in value:
-            return pair_file.parent / Path(value).expanduser()
-    except RuntimeError:
-        # There is no such user.
-        pass
-    raise InputError("the value is not usable", file=pair_file, key=key, found=quote(value), expected="a path")
-
-
-def checkpoint_folder(
-    pair_file: Path, key: str, value: str, revision: str | None, *, made_by: str | None = None
-) -> Path:
-    """Return the folder of a checkpoint: a path, or a hub id through the hub's own cache.
-
-    Args:
-        pair_file: The pair file, for messages.
-        key: Its key.
-        value: What the key says.
-        revision: The revision of a hub id.
-        made_by: The command that makes the folder where it is not there.
-
-    Raises:
-        InputError: There is no such checkpoint.
-    """
-    path = relative_path(pair_file, key, value)
-    if is_folder(path):
-        return path
-    is_path = value.startswith((".", "/", "~")) or value.count("/") != 1
-    if is_path or is_file(path) or is_folder(path.parent):
-        raise InputError(
-            f"the {key} is no checkpoint folder",
-            file=pair_file,
-            key=key,
-            found=str(path),
-            expected="a folder with config.json and safetensors, or a hub id",
-            next_step=None if made_by is None else f"make it: {made_by}",
-        )
-    import huggingface_hub
-
-    try:
-        return Path(huggingface_hub.snapshot_download(value, revision=revision))
-    except Exception as error:  # noqa: BLE001 - the hub client raises many kinds; each means "not to be had"
-        raise InputError(
-            f"the {key} is neither a folder nor to be had from the hub",
-            file=pair_file,
-            key=key,
-            found=value,
-            expected="a folder with config.json and safetensors, or a hub id",
-            next_step=f"check the path ({path}) or the id; the hub said: {type(error).__name__} {error}",
-        ) from None
-
-
 def _check_fit(file: Path, draft: DraftSpec, target: TargetSpec) -> None:
     config = draft.config_file
     if draft.vocab_size != target.vocab_size:
@@ -299,44 +224,3 @@ def _check_fit(file: Path, draft: DraftSpec, target: TargetSpec) -> None:
             found="false",
             expected="true",
         )
-
-
-def _trained_as(file: Path, settings: PairFile, target: TargetSpec) -> str:
-    """Return who wrote the draft's config; that and who serves it must be known for the target."""
-    for key, name in (("trained_as", settings.trained_as), ("served_by", settings.served_by)):
-        if name is not None:
-            find_convention(name, architecture=target.architecture, file=file, key=key)
-    if settings.trained_as is None:
-        raise InputError(
-            "the checkpoint does not say which convention its layer ids were written in",
-            file=file,
-            key="trained_as",
-            expected="specforge, modelopt, eagle or vllm",
-            next_step="name who trained the draft; SpecForge and ModelOpt count block outputs (boundary = id + 1), "
-            "EAGLE and vLLM the state before a block (boundary = id)",
-        )
-    return settings.trained_as
-
-
-def _read_wiring(settings: PairFile, draft: DraftSpec, served_draft: DraftSpec, target: TargetSpec) -> Wiring:
-    """Return both readings of the draft's config; `served_draft` is the draft as whoever serves it takes it."""
-    layers = draft.layers
-
-    def read(ids: tuple[int, ...] | None, convention: str) -> Reading:
-        return read_ids(
-            ids,
-            convention,
-            num_layers=target.num_layers,
-            architecture=target.architecture,
-            file=draft.config_file,
-            key=draft.ids_key,
-        )
-
-    trained_as, served_by = str(settings.trained_as), settings.served_by
-    trained = read(layers.ids, trained_as)
-    if served_by is None:
-        # The reference captures what the ids mean. The convention tells their numbering; a fault of the engine that it
-        # is named after does not touch the reference.
-        return Wiring(trained, replace(trained, fault=None), draft.flags, draft.flags)
-    served = read(layers.seen_by(served_by), served_by)
-    return Wiring(trained, served, draft.flags, served_draft.flags, layers.overlooked_by(served_by))

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from harness.commands.layers import EngineLayers, LayersReport
 from harness.facts.conventions import states_text
-from harness.pair.layer_config import IDS_KEY
+from harness.facts.keys import IDS_KEY
 
 __all__ = ["layers_report"]
 

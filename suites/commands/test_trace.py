@@ -183,7 +183,7 @@ def test_a_repeated_id_is_lost_in_sglang_and_the_width_says_so(tmp_path: Path, h
     steps = _steps(outcome.json)
     assert outcome.json["first_wrong"] == "served by"
     assert "ascending order, each once" in steps["served by"]["note"]
-    assert (steps["fc"]["ok"], steps["fc"]["note"]) == (False, "14336 wide is what is captured")
+    assert (steps["fc"]["ok"], steps["fc"]["note"]) == (False, "the captured states are 14336 wide")
 
 
 @pytest.mark.parametrize("static", [True, False])
@@ -218,6 +218,16 @@ def test_a_writers_numbering_is_read_whatever_its_engine_captures(tmp_path: Path
     step = _steps(outcome.json)["trained as"]
     assert (step["ok"], step["value"]) == (None, [2, 4, 7])
     assert "sglang#39286" in step["note"]
+
+
+@pytest.mark.parametrize("key", ["trained_as", "served_by"])
+def test_a_convention_that_is_not_known_is_shown_where_it_is_used(key: str, tmp_path: Path, harness: Command) -> None:
+    file = _kimi(tmp_path, [2, 30, 58], trained_as="eagle", served_by="vllm")
+    unknown = 'trained_as = "eagle"' if key == "trained_as" else 'served_by = "vllm"'
+    file.write_text(file.read_text().replace(unknown, f'{key} = "sglang==new"'))
+    outcome = harness("trace", file, "--static", "--json")
+    assert (outcome.status, outcome.json["first_wrong"]) == (1, key.replace("_", " "))
+    assert _steps(outcome.json)["flags"]["value"] is None
 
 
 def test_nobody_says_who_wrote_the_ids(tmp_path: Path, harness: Command) -> None:

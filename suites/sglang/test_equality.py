@@ -15,7 +15,7 @@ import torch
 
 from harness.commands.check import check
 from harness.commands.prepare import prepare
-from harness.commands.trace import trace_run, trace_static
+from harness.commands.trace import trace, trace_run, trace_static
 from harness.counts.run import PromptRecord
 from harness.engines.base import Continuations, Progress
 from harness.engines.reference.loaded import load
@@ -202,8 +202,8 @@ def test_trace_shows_what_the_running_engine_does(served: _Served, recorded: Pat
     # The states of a prompt that is known are not computed anew.
     served.engine.flush_cache()
     with lending(served.engine):
-        real = trace_run(trace_static(str(file), ready.settings.served_by), ready)
-    plain = trace_run(trace_static(str(file)), prepare(file))
+        real = trace_run(trace_static(ready.outline), ready)
+    plain = trace(str(file))
     wrong = [None if one.first_wrong is None else one.first_wrong.name for one in (real, plain)]
     assert wrong == [None if served.right else "first proposals"] * 2
     ours, theirs = ({step.name: step for step in one.steps} for one in (real, plain))

@@ -29,8 +29,8 @@ def broken_folder(name: str) -> list[Damage]:
     """Return damage to a checkpoint's folder and to its files as wholes."""
     config, weights = f"{name}/config.json", f"{name}/model.safetensors"
     return [
-        Damage(f"{name} folder missing", remove_tree(name), (PAIR, name, "no checkpoint folder", "expected")),
-        Damage(f"{name} folder is a file", into_file(name), (PAIR, name, "no checkpoint folder", "expected")),
+        Damage(f"{name} folder missing", remove_tree(name), (PAIR, name, "is not a checkpoint folder", "expected")),
+        Damage(f"{name} folder is a file", into_file(name), (PAIR, name, "is not a checkpoint folder", "expected")),
         Damage(f"{name} weights missing", remove(weights), (name, "no weights", "expected model.safetensors")),
         Damage(f"{name} weights are a folder", into_folder(weights), (name, "no weights", "expected")),
         Damage(f"{name} weights empty", write(weights, b""), (weights, "cannot be read", "Next: copy")),

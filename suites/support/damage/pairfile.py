@@ -46,7 +46,7 @@ _NAMES = [
         "~nobody-at-all",
         "expected",
     ),
-    _bad("target of 5,000 letters", '"target"', f'"{"t" * 5000}"', "target", "no checkpoint folder", "expected"),
+    _bad("target of 5,000 letters", '"target"', f'"{"t" * 5000}"', "target", "is not a checkpoint folder", "expected"),
     _bad("target of an unknown user", '"target"', '"~nobody-at-all/t"', "target", "~nobody-at-all", "expected"),
     _bad("target nowhere", '"target"', '"nowhere/target"', "target", "found nowhere/target", "hub id", "Next:"),
     _bad("draft a wrong hub id", '"draft"', '"no such/id"', "draft", "found no such/id", "hub id", "Next:"),

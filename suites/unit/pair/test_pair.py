@@ -128,7 +128,7 @@ def test_a_file_wins_over_a_builtin_name(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_hub_id_that_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     file = write_pair(tmp_path, pair=PAIR.replace('target = "target"', 'target = "nobody/nothing-here"'))
-    with pytest.raises(InputError, match="neither a folder nor to be had from the hub"):
+    with pytest.raises(InputError, match="neither a folder nor available from the hub"):
         load_pair(file)
 
 
