@@ -199,7 +199,7 @@ def test_a_fault_of_the_engine_is_exit_4_without_a_traceback(
     recorded: Path, harness: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "harness.engines.reference.loaded.replay", _failing(RuntimeError("shapes differ\n  at block 3"))
+        "harness.engines.reference.engine.replay", _failing(RuntimeError("shapes differ\n  at block 3"))
     )
     before = snapshot(recorded.parent)
     outcome = harness("check", recorded)
@@ -218,8 +218,8 @@ def test_a_fault_of_the_engine_is_exit_4_without_a_traceback(
 
 _MOMENTS = {
     "loading": "harness.engines.reference.loaded.load_target",
-    "decoding": "harness.engines.reference.loaded.greedy_texts",
-    "replaying": "harness.engines.reference.loaded.replay_all",
+    "decoding": "harness.engines.reference.engine.greedy_continuations",
+    "replaying": "harness.engines.reference.engine.replay_all",
     "measuring noise": "harness.engines.reference.engine.measure_noise",
     "writing": "harness.files.os.fsync",
 }
@@ -282,14 +282,14 @@ def test_control_c_in_a_real_process(recorded: Path) -> None:
 _SIGNALLED = """
 import signal
 import time
-import harness.engines.reference.loaded as loaded
+import harness.engines.reference.engine as engine
 from harness.cli.app import run
 
 def replay(*_, **__):
     print("replaying", flush=True)
     time.sleep(60)
 
-loaded.replay_all = replay
+engine.replay_all = replay
 # A shell that runs the tests in the background has its children ignore the signal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 run()

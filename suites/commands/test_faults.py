@@ -161,7 +161,7 @@ def test_a_golden_of_other_prompts_is_refused(recorded: Path, harness: Command) 
     prompts.write_text("\n".join(prompts.read_text().splitlines()[:-1]) + "\n")
     outcome = harness("faults", recorded)
     assert outcome.status == 2
-    assert "lacks prompts that were recorded" in outcome.err
+    assert "lacks prompts that the golden has" in outcome.err
 
 
 @pytest.mark.usefixtures("nothing_measured")

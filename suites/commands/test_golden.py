@@ -38,7 +38,7 @@ def test_show_and_diff_read_the_class_asked_for_or_the_pairs_own(recorded: Path,
     assert harness("golden", "show", recorded, "--json").json["dtype"] == "float64"
     assert harness("golden", "show", recorded, "--class", "reference-cpu-float32", "--json").json["dtype"] == "float32"
     outcome = harness("golden", "diff", recorded, _file(recorded), "--json")
-    assert (outcome.status, outcome.json["settings"]["dtype"]) == (1, ["float64", "float32"])
+    assert (outcome.status, outcome.json["settings"]["dtype"]) == (1, {"before": "float64", "after": "float32"})
     wrong = harness("golden", "diff", recorded, recorded, "--class", "../golden")
     assert (wrong.status, "--class: " in wrong.err) == (2, True)
 

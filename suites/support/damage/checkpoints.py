@@ -31,8 +31,8 @@ def broken_folder(name: str) -> list[Damage]:
     return [
         Damage(f"{name} folder missing", remove_tree(name), (PAIR, name, "is not a checkpoint folder", "expected")),
         Damage(f"{name} folder is a file", into_file(name), (PAIR, name, "is not a checkpoint folder", "expected")),
-        Damage(f"{name} weights missing", remove(weights), (name, "no weights", "expected model.safetensors")),
-        Damage(f"{name} weights are a folder", into_folder(weights), (name, "no weights", "expected")),
+        Damage(f"{name} weights missing", remove(weights), (name, "does not have weights", "expected model.safetensors")),
+        Damage(f"{name} weights are a folder", into_folder(weights), (name, "does not have weights", "expected")),
         Damage(f"{name} weights empty", write(weights, b""), (weights, "cannot be read", "Next: copy")),
         Damage(f"{name} weights truncated", truncate(weights), (weights, "cannot be read", "Next: copy")),
         Damage(f"{name} weights garbage", write(weights, b"\xff" * 999), (weights, "cannot be read", "Next: copy")),
@@ -75,7 +75,7 @@ def broken_weights(file: str, *, norm: str, matrix: str) -> list[Damage]:
         Damage(
             f"{name} tensor unknown",
             with_tensor(file, f"{norm}_scale", torch.ones(2)),
-            (file, f"{norm}_scale", "no place for", "expected"),
+            (file, f"{norm}_scale", "its config does not have", "expected"),
         ),
         Damage(
             f"{name} tensor of another shape",
@@ -90,11 +90,11 @@ def broken_weights(file: str, *, norm: str, matrix: str) -> list[Damage]:
         Damage(
             f"{name} tensor of integers",
             change_tensor(file, matrix, lambda tensor: tensor.to(torch.int32)),
-            (file, matrix, "holds no weights", "I32" if file == TARGET_WEIGHTS else "torch.int32", "expected"),
+            (file, matrix, "does not hold weights", "I32" if file == TARGET_WEIGHTS else "torch.int32", "expected"),
         ),
         Damage(
             f"{name} tensor of complex numbers",
             change_tensor(file, norm, lambda tensor: tensor.to(torch.complex64)),
-            (file, norm, "holds no weights", "C64" if file == TARGET_WEIGHTS else "torch.complex64", "expected"),
+            (file, norm, "does not hold weights", "C64" if file == TARGET_WEIGHTS else "torch.complex64", "expected"),
         ),
     ]

@@ -58,7 +58,7 @@ _CONFIG = [
     Damage(
         "target of fewer layers than its weights",
         all_of(set_value(TARGET_CONFIG, "num_hidden_layers", to=3), layer_ids(-1, 1, 2)),
-        (TARGET_WEIGHTS, "model.layers.3", "no place for", "expected"),
+        (TARGET_WEIGHTS, "model.layers.3", "its config does not have", "expected"),
         ("measure", "PAIR"),
     ),
     Damage(

@@ -198,5 +198,10 @@ def test_what_is_read_can_be_written_unless_something_was_lost(
         return
     assert all(0 <= boundary <= layers for boundary in reading.boundaries)
     if reading.boundaries:
-        again = write_ids(reading.boundaries, convention, num_layers=layers, architecture=architecture)
+        try:
+            again = write_ids(reading.boundaries, convention, num_layers=layers, architecture=architecture)
+        except InputError:
+            # A rule that depends on the first id, which the lost order has moved: [1, 0] of DeepSeek's is [1, 2].
+            assert reading.lost
+            return
         assert again.boundaries == reading.boundaries
