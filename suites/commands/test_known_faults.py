@@ -96,7 +96,8 @@ def test_the_engine_itself_is_started_unless_it_would_die(gemma3: Path) -> None:
     """Three states reach the draft's fc, and acceptance shows what they are worth; without any its fc would die."""
     assert not_run(_on_sglang(gemma3, "0.5.23")) is None
     _call_it_qwen(gemma3)
-    assert not_run(_on_sglang(gemma3, "0.5.21")) == "the engine was not started: by the contract's finding it would crash"
+    why = "the engine was not started: by the contract's finding it would crash"
+    assert not_run(_on_sglang(gemma3, "0.5.21")) == why
     assert not_run(_on_sglang(gemma3, "0.5.22")) is None
 
 

@@ -31,7 +31,9 @@ def broken_folder(name: str) -> list[Damage]:
     return [
         Damage(f"{name} folder missing", remove_tree(name), (PAIR, name, "is not a checkpoint folder", "expected")),
         Damage(f"{name} folder is a file", into_file(name), (PAIR, name, "is not a checkpoint folder", "expected")),
-        Damage(f"{name} weights missing", remove(weights), (name, "does not have weights", "expected model.safetensors")),
+        Damage(
+            f"{name} weights missing", remove(weights), (name, "does not have weights", "expected model.safetensors")
+        ),
         Damage(f"{name} weights are a folder", into_folder(weights), (name, "does not have weights", "expected")),
         Damage(f"{name} weights empty", write(weights, b""), (weights, "cannot be read", "Next: copy")),
         Damage(f"{name} weights truncated", truncate(weights), (weights, "cannot be read", "Next: copy")),
