@@ -1,4 +1,4 @@
-"""`harness layers`: which boundaries each engine and trainer would use for a draft."""
+"""`harness layers`: the aux hidden states that each engine and trainer would use for a draft."""
 
 from __future__ import annotations
 
@@ -17,18 +17,24 @@ def layers(
     draft: Annotated[Path, typer.Argument(metavar="DRAFT", help="A draft's folder or its config.json.")],
     target: Annotated[Path | None, typer.Option("--target", help="The target's folder; its config is read.")] = None,
     num_layers: Annotated[
-        int | None, typer.Option("--layers", min=1, help="The target's number of decoder blocks, where it is not here.")
+        int | None,
+        typer.Option("--layers", min=1, help="The target's number of decoder blocks, N, instead of --target."),
     ] = None,
-    arch: Annotated[str | None, typer.Option("--arch", help="The target's architecture, where it is not here.")] = None,
+    arch: Annotated[str | None, typer.Option("--arch", help="The target's architecture, instead of --target.")] = None,
     trained_as: Annotated[
-        str | None, typer.Option("--trained-as", help="Who wrote the ids. Default: the likeliest, which is said.")
+        str | None,
+        typer.Option(
+            "--trained-as", help="The convention of the ids' writer. Default: the likeliest for this kind of config."
+        ),
     ] = None,
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
-    """Say which boundaries every engine and trainer, by version, would use for this draft, and where they disagree.
+    """Show the aux hidden states that every engine and trainer, by version, would use for this draft's layer ids.
 
-    Reads configs only. Exit 0 also where they disagree: engines normally do.
+    Boundary k is the aux hidden state after block k: 0 is the embedding, N the residual stream before the final norm.
+    A convention by which other boundaries than the trained ones are captured is marked, with the ids to write instead,
+    and so is a release with a known fault. Only configs are read. Exit 0 even if conventions disagree: they often do.
     """
     from harness.commands.layers import layers as run
     from harness.report.ids_bodies import layers_body

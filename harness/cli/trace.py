@@ -1,4 +1,4 @@
-"""`harness trace`: a pair's hidden-state pipeline, step by step."""
+"""`harness trace`: the pipeline of a pair's aux hidden states, step by step."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from typing import Annotated
 import typer
 
 from harness.cli import output
-from harness.cli.options import DebugOption, JsonOption
+from harness.cli.options import DebugOption, JsonOption, PairArgument
 
 __all__ = ["trace"]
 
 
 def trace(
-    pair: Annotated[str, typer.Argument(metavar="PAIR", help="A pair file or a pair's name.")],
+    pair: PairArgument,
     engine: Annotated[
         str | None,
         typer.Option("--engine", help="The engine to look into: reference or sglang. Default: the pair file's."),
     ] = None,
-    static: Annotated[bool, typer.Option("--static", help="From the configs alone, without weights.")] = False,
+    static: Annotated[bool, typer.Option("--static", help="Trace the configs alone, without weights.")] = False,
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
-    """Trace hidden states from the config's key to the draft's first proposals; exit 1 where two steps disagree.
+    """Trace a pair's aux hidden states from the config to the draft's first proposals; exit 1 if two steps disagree.
 
-    Config key, convention and rule, boundaries, tensors captured, concatenation, fc, first proposals: each with its
-    value and its source.
+    The steps are the config key, the convention and its rule, the boundaries, the captured tensors, their
+    concatenation, fc and the first proposals, each with its value and source. Boundary k is the aux hidden state after
+    block k: 0 is the embedding, N the residual stream before the final norm.
     """
     from harness.commands.trace import trace as run
     from harness.report.ids_bodies import trace_body

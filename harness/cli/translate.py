@@ -33,9 +33,10 @@ def translate(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
-    """Translate layer ids; refuse, with the reason, ids that a convention cannot say or an engine does not capture.
+    """Translate layer ids from one convention into another.
 
     Boundary k is the aux hidden state after block k: 0 is the embedding, N the residual stream before the final norm.
+    Exit 2, with the reason, if a convention cannot say these boundaries or an engine captures none of them.
     """
     from harness.commands.translate import translate as run
     from harness.report.ids_bodies import translate_body

@@ -1,4 +1,4 @@
-"""Which boundaries each engine and trainer would use for one draft config, and what would make them agree."""
+"""The boundaries that each engine and trainer would use for a draft's config, and the ids that make them agree."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["EngineLayers", "LayersReport", "compare_layers", "layers"]
 
 @dataclass(frozen=True)
 class EngineLayers:
-    """What one engine or trainer makes of the config.
+    """One engine's or trainer's reading of the config.
 
     Attributes:
-        reading: How it reads the ids it sees; `None` where it cannot.
-        reason: Why not.
+        reading: Its reading of the ids that it sees; `None` if it cannot read them.
+        reason: Why it cannot read them.
         sees: The ids that it looks at, `None` for its own default.
-        write: The ids by which it would serve the boundaries trained on; `None` where it cannot say them.
-        cannot: Why not.
+        write: The ids by which it would serve the boundaries trained on; `None` if it cannot serve them.
+        cannot: Why it cannot serve them.
     """
 
     reading: Reading | None
@@ -42,11 +42,11 @@ class LayersReport:
     """All engines and trainers on one config.
 
     Attributes:
-        config: The config.
-        trained_as: The convention taken for the writer's.
-        assumed: Whether that is the family's likeliest, and nobody said so.
-        trained: The boundaries trained on; `None` where a target is needed to know them.
-        engines: By convention.
+        config: The draft's config.
+        trained_as: The convention of the writer.
+        assumed: Whether that is only the likeliest writer of the config's family.
+        trained: The boundaries trained on; `None` if a target is needed to know them.
+        engines: The reading of each convention.
     """
 
     config: LayerConfig
@@ -57,7 +57,7 @@ class LayersReport:
 
     @property
     def disagreements(self) -> list[str]:
-        """Those that would use other boundaries than were trained on."""
+        """The conventions by which other states are captured than those trained on."""
         if self.trained is None:
             return []
         return [
@@ -75,7 +75,7 @@ def layers(
     architecture: str | None = None,
     trained_as: str | None = None,
 ) -> LayersReport:
-    """Read a draft's ids as every engine and trainer would; the target is described by its folder or in two options.
+    """Read a draft's ids as every engine and trainer would, for a target given by its folder or by two values.
 
     Args:
         draft: The draft's folder or its config.
@@ -90,7 +90,11 @@ def layers(
     config = read_layer_config(draft)
     if target is not None:
         if num_layers is not None or architecture is not None:
-            raise InputError("--target says both of these", key="--layers and --arch", expected="one or the other")
+            raise InputError(
+                "--target says both of these",
+                key="--layers and --arch",
+                expected="--target alone, or --layers and --arch without it",
+            )
         spec = read_target_spec(target)
         num_layers, architecture = spec.num_layers, spec.architecture
     return compare_layers(config, num_layers=num_layers, architecture=architecture, trained_as=trained_as)
@@ -102,10 +106,10 @@ def compare_layers(
     """Read a config's ids as every engine and trainer would.
 
     Args:
-        config: The config.
-        num_layers: The target's blocks, N; `None` where no target is known.
-        architecture: The target's architecture; `None` where no target is known.
-        trained_as: Who wrote the ids; the likeliest writer of the config's family where it is `None`.
+        config: The draft's config.
+        num_layers: The target's number of decoder blocks, N; `None` if the target is not known.
+        architecture: The target's architecture; `None` if the target is not known.
+        trained_as: The writer of the ids; the likeliest writer of the config's family if `None`.
     """
     writer = trained_as or config.family.writers[0]
     trained = _read(config.read_trained, writer, config.ids, num_layers, architecture)
@@ -138,7 +142,7 @@ def _read(
     architecture: str | None,
 ) -> EngineLayers:
     if num_layers is None:
-        # Where the default or the range depends on N nothing can be said, and never a guess.
+        # The default and the range of ids depend on N: without it any answer would be a guess.
         return EngineLayers(None, "the target's number of layers is needed: give --target", ids)
     if name.startswith("sglang==") and architecture is None:
         return EngineLayers(None, "the target's architecture is needed: give --target", ids)

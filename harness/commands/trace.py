@@ -1,7 +1,7 @@
-"""The hidden-state pipeline of a pair, step by step: what an engineer otherwise traces by hand through an engine.
+"""The pipeline of a pair's aux hidden states, step by step, which an engineer would trace by hand through an engine.
 
-Each step says its value, where it comes from, and whether it agrees with the steps before it. The static steps need no
-weights; the others run the reference engine on one prompt.
+Each step has its value, its source, and whether it agrees with the steps before it. The static steps do not need
+weights; the others run one prompt through the pair's engine.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Step:
     """One step of the pipeline.
 
     Attributes:
-        name: What it is.
+        name: The name of the step.
         value: Its value, ready for JSON.
-        source: Where that comes from.
-        ok: Whether it agrees with the steps before it; `None` where there is nothing to agree with.
+        source: The file and key, or the rule, that the value comes from.
+        ok: Whether it agrees with the steps before it; `None` if there is nothing to compare it with.
         note: What is wrong, or worth knowing.
     """
 
@@ -56,7 +56,7 @@ class Trace:
 
     Attributes:
         pair: The pair's name.
-        steps: In the order in which states pass them.
+        steps: The steps, in the order in which states pass them.
     """
 
     pair: str
@@ -82,15 +82,15 @@ def trace(name_or_path: str, *, engine: str | None = None, static: bool = False)
         static: Whether to stop after the configs.
 
     Raises:
-        HarnessError: A file cannot be read, nobody says who wrote the layer ids, or the pair cannot be run.
+        HarnessError: A file cannot be read, the writer of the layer ids is not known, or the pair cannot be run.
     """
     outline = read_outline(name_or_path)
-    # First without the engine: a pair whose configs do not agree cannot be prepared for one.
+    # The configs first: if they do not agree, the pair cannot be prepared for an engine.
     result = trace_static(outline)
     if static or result.first_wrong is not None:
         return result
     ready = prepare(outline, engine=engine)
-    # An engine reads the ids by its own release, which the pair file need not name.
+    # Again, since the engine reads the ids by its own release, which the pair file need not name.
     result = trace_static(ready.outline)
     return result if result.first_wrong is not None else trace_run(result, ready)
 
@@ -155,7 +155,12 @@ def _flags_step(config: LayerConfig, readings: Readings, *, served: bool) -> Ste
     """Return the draft's flags as they are acted on, next to what they were trained as."""
     trained, flags = readings.trained_flags, readings.served_flags
     if flags is None or trained is None:
-        return Step("flags", None, shown(config.file), note="not read: whose defaults absent flags take is not known")
+        return Step(
+            "flags",
+            None,
+            shown(config.file),
+            note="not read: absent flags take the defaults of a convention that is not known",
+        )
     differing = trained.differing(flags)
     notes = [f"{name}: trained as {said(trained.values[name])}, {FLAGS[name].does}" for name in differing]
     notes += flags.remarks.values()
@@ -170,7 +175,7 @@ def _flags_step(config: LayerConfig, readings: Readings, *, served: bool) -> Ste
 
 
 def _widths(outline: PairOutline, readings: Readings) -> list[Step]:
-    """Return the widths of the concatenation and of `fc`, by the configs alone."""
+    """Return the widths of the concatenation and of `fc`, from the configs alone."""
     config, target = outline.layers, outline.target
     trained, served = readings.trained, readings.served
     if isinstance(served, InputError):
@@ -228,11 +233,11 @@ def _tensors_steps(config: LayerConfig, readings: Readings) -> list[Step]:
 
 
 def trace_run(static: Trace, pair: Pair) -> Trace:
-    """Return a trace that goes on with one prompt through the pair's engine.
+    """Return a trace that continues with one prompt through the pair's engine.
 
     Args:
         static: The pair's trace from its configs, whose steps agree.
-        pair: The pair, with the engine to look into.
+        pair: The pair, with the settings of the engine to look into.
 
     Raises:
         HarnessError: The pair cannot be run.
@@ -255,13 +260,13 @@ def trace_run(static: Trace, pair: Pair) -> Trace:
             _shown(probe.concatenated),
             "torch.cat of the slots in this order",
             ok=fits,
-            note=None if fits else f"{len(pair.boundaries)} boundaries are {width} wide",
+            note=None if fits else f"expected {width}, the width of {len(pair.boundaries)} boundaries",
         )
     )
     if probe.received is not None:
         same = probe.received == probe.concatenated
-        note = None if same else "not what the target gave"
-        steps.append(Step("fc input", _shown(probe.received), "what the draft's forward was given", same, note))
+        note = None if same else "differs from the concatenated states of the target"
+        steps.append(Step("fc input", _shown(probe.received), "the input of the draft's forward", same, note))
     if probe.fused is not None:
         steps.append(Step("fc output", _shown(probe.fused), f"{shown(pair.draft.path)}: fc.weight"))
     steps.append(_proposals_step(pair, prompt.id, probe.proposals))
@@ -271,7 +276,7 @@ def trace_run(static: Trace, pair: Pair) -> Trace:
 
 
 def _resolved_steps(pair: Pair, resolved: Resolved) -> list[Step]:
-    """Return what an engine found in the config and set its target to, beside what the facts say that it would."""
+    """Return the ids that an engine found in the config and its target's capture list, compared with the facts."""
     expected = pair.draft.layers.seen_by(pair.wiring.served.convention)
     found = resolved.ids == expected
     steps = [
@@ -296,8 +301,8 @@ def _verification_step(probe: Probe) -> Step:
     agreeing = accepted_prefix(probe.proposals, probe.predicted)
     value = {"accepted": probe.accepted, "target's choices": list(probe.predicted)}
     ok = agreeing == probe.accepted
-    note = None if ok else f"{agreeing} of the chain are the target's choices"
-    return Step("verification", value, "the longest prefix that the target chooses too", ok, note)
+    note = None if ok else f"the target chooses the first {agreeing} of the chain"
+    return Step("verification", value, "the longest prefix that the target chooses as well", ok, note)
 
 
 def _shown(view: StateView) -> dict[str, Any]:
@@ -305,11 +310,11 @@ def _shown(view: StateView) -> dict[str, Any]:
 
 
 def _proposals_step(pair: Pair, prompt: str, proposals: tuple[int, ...]) -> Step:
-    """Return the first chain, beside the golden's where there is one."""
+    """Return the first chain, compared with the golden's if there is one."""
     golden = _golden(pair)
     recorded = None if golden is None or prompt not in golden.tensors else golden.tensors[prompt].proposals
     if golden is None or recorded is None or len(recorded) == 0 or recorded.shape[1] != len(proposals):
-        return Step("first proposals", list(proposals), f"{shown(pair.draft.path)}; no golden to compare with")
+        return Step("first proposals", list(proposals), f"{shown(pair.draft.path)}; without a golden to compare with")
     expected = recorded[0].tolist()
     same = list(proposals) == expected
     note = None if same else f"the golden has {expected}: harness check {pair.file} judges it on all positions"

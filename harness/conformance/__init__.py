@@ -1,5 +1,5 @@
-"""What SGLang's own code captures for layer ids, class by class, held against what `harness.facts` says of it.
+"""The states that SGLang's own code captures for layer ids, class by class, compared with `harness.facts`.
 
-Two ways of asking: a setter's own code is run on stand-in objects, from any release's files and without installing it;
-and, where SGLang is installed, the real model class runs a prefill and every captured tensor is compared.
+There are two ways to ask: a setter's own code is run on stand-in objects, from any release's files and without
+installing it; and if SGLang is installed, the real model class runs a prefill and every captured tensor is compared.
 """

@@ -1,4 +1,4 @@
-"""The lists of layer ids that every class is asked for."""
+"""The lists of layer ids for which every class is asked."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ __all__ = ["NUM_LAYERS", "AskedIds", "asked_lists"]
 NUM_LAYERS = 8
 """Blocks N of the target that is asked: enough for three different default ids, few enough to run."""
 
-
 WHOLE_ENGINE = "first id 1"
-"""The list that a whole engine is asked for: each costs a start."""
+"""The one list for which a whole engine is asked: each costs a start."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,7 @@ class AskedIds:
     """One list.
 
     Attributes:
-        name: What it tries.
+        name: The property of the list that is tried.
         ids: The layer ids, `None` for the engine's own default.
     """
 
@@ -28,7 +27,7 @@ class AskedIds:
 
 
 def asked_lists(num_layers: int = NUM_LAYERS) -> tuple[AskedIds, ...]:
-    """Return the lists for a target of `num_layers` blocks, N; at least 7, below which default ids collide."""
+    """Return the lists for a target of `num_layers` blocks, N, at least 7: below that, default ids collide."""
     middle, last = num_layers // 2, num_layers
     return (
         AskedIds("none given", None),

@@ -1,10 +1,10 @@
-"""A process that holds one real model class of SGLang and says what it captures for lists of layer ids.
+"""A process that loads one real model class of SGLang and reports the states it captures for lists of layer ids.
 
     python -m harness.conformance.child ARCHITECTURE LAYERS FOLDER SECONDS
 
-Reads one JSON object a line on standard input, `{"ids": [1, 3, 6]}` or `{"ids": null}`, and answers each with one on
-the file descriptor that standard output had at the start; whatever SGLang prints goes to standard error. The first
-line that it writes says that the model is loaded, or why not.
+Reads one JSON object per line on standard input, `{"ids": [1, 3, 6]}` or `{"ids": null}`, and answers each with one on
+the file descriptor that standard output had at the start; everything that SGLang prints goes to standard error. The
+first line that it writes says that the model is loaded, or why not.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Engine:
         from sglang.srt.plugins import load_plugins
         from sglang.srt.server_args import PortArgs, ServerArgs
 
-        # What the CPU's platform mends; SGLang's own entry points call it, and a benchmark's functions do not.
+        # The CPU platform's corrections to SGLang. Its own entry points load them, and a benchmark's functions do not.
         load_plugins()
         arguments = ServerArgs(
             **CPU,
@@ -51,7 +51,7 @@ class _Engine:
         arguments.resolve_once()
         bench.publish(arguments, role="scheduler", ranks=bench.SpawnRanks(world_rank=0, gpu_id=0))
         bench._init_process_global_configs()
-        # The tiny target has no tokenizer, and none is needed: prompts are ids.
+        # The tiny target does not have a tokenizer, and prompts are ids.
         bench.get_tokenizer = lambda *_args, **_kwargs: None
         self._bench = bench
         self._runner, _ = bench.load_model(arguments, PortArgs.init_new(arguments), 0, 0)
@@ -69,7 +69,8 @@ class _Engine:
 
     def _keep(self, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         states = kwargs.get("aux_hidden_states", args[4] if len(args) > 4 else None)
-        # What the logits processor hands on is what a draft receives; without captured states it is the last state.
+        # A draft receives the hidden states that the logits processor passes on: the captured states if there are any,
+        # else the last state.
         self._captured, self._last = (None, output.hidden_states) if states is None else (output.hidden_states, None)
 
     def _prefill(self, tokens: Sequence[int]) -> None:
@@ -78,21 +79,21 @@ class _Engine:
         self._runner.extend(self._bench.prepare_synthetic_inputs_for_latency_test(1, len(tokens), [list(tokens)]))
 
     def last(self, tokens: Sequence[int]) -> Tensor:
-        """Return the state [T, H] after the final norm; before anything is asked to be captured."""
+        """Return the state [T, H] after the final norm; to be called before any capture is requested."""
         self._prefill(tokens)
         assert self._last is not None
         return self._last
 
     def captured(self, ids: Sequence[int] | None, tokens: Sequence[int]) -> Tensor:
-        """Return what a prefill captures when asked for layer ids, concatenated: [T, slots * H]."""
+        """Return the states that a prefill captures for layer ids, concatenated: [T, slots * H]."""
         for module in self._model.modules():
-            # A second call of a setter leaves the flags of the first.
+            # A setter does not clear the flags that an earlier call has set.
             if hasattr(module, "_is_layer_to_capture"):
                 module._is_layer_to_capture = False
         self._model.set_eagle3_layers_to_capture(None if ids is None else list(ids))
         self._prefill(tokens)
         if self._captured is None:
-            raise RuntimeError("the forward handed no captured state to the logits processor")
+            raise RuntimeError("the forward did not pass captured states to the logits processor")
         return self._captured.clone()
 
 
@@ -108,7 +109,7 @@ def _answer(
 
 
 def _told(error: Exception) -> str:
-    """Return an error's name and message; the line that raised it where it has none, as a bare assertion."""
+    """Return an error's name and message, or the line that raised it if it has no message, such as a bare assertion."""
     line = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {str(error) or f'{Path(line.filename).name}, line {line.lineno}: {line.line}'}"
 
@@ -117,7 +118,7 @@ def _load(architecture: str, num_layers: int, folder: Path, tokens: Sequence[int
     """Return the class, loaded with a target that is written to `folder`, and transformers' states to compare with.
 
     Raises:
-        ValueError: Without any capture the class does not compute what transformers does: nothing can be compared.
+        ValueError: Even without any capture the class and transformers compute different states.
     """
     write_target(architecture, folder, num_layers)
     states, last = boundary_states(folder, tokens)
@@ -126,14 +127,14 @@ def _load(architecture: str, num_layers: int, folder: Path, tokens: Sequence[int
     if not off <= STATE_TOLERANCE:
         raise ValueError(
             f"without any capture its last state is {off:.1e} from transformers', relative to the largest value: "
-            "the tiny target is not the same model in both"
+            "the tiny target is not the same model in both, so captured states cannot be compared"
         )
     return engine, states
 
 
 def main(architecture: str, num_layers: int, folder: Path, seconds: int) -> None:
     """Write a target to `folder`, load it and answer until standard input ends, or for `seconds`."""
-    # Whoever started this may be killed: nothing stays behind.
+    # The process that started this may be killed: this one then ends by itself.
     signal.alarm(seconds)
     answers: IO[str] = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

@@ -1,7 +1,7 @@
-"""Runs real model classes of the installed SGLang, one process for each, and asks them what they capture.
+"""Runs real model classes of the installed SGLang, one process for each, and asks which states they capture.
 
-A process of its own for each class: an error inside SGLang may end the process it happens in, and everything that a
-class leaves behind ends with it.
+Each class has a process of its own: an error inside SGLang may end the process, and everything that a class leaves
+behind ends with it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _LIFE_SECONDS = 3600
 
 
 class ForwardSession:
-    """Context manager: a process that holds one real class with a tiny target of random weights.
+    """Context manager: a process that runs one real class with a tiny target of random weights.
 
     Args:
         architecture: One of `harness.conformance.targets.RUNNABLE`.
-        num_layers: The target's blocks, N.
+        num_layers: The target's number of decoder blocks, N.
 
     Raises:
-        EngineError: On entering: the class cannot be loaded or run here, with SGLang's own reason.
+        EngineError: The class cannot be loaded or run here, with SGLang's own reason; raised on entering.
     """
 
     def __init__(self, architecture: str, num_layers: int = NUM_LAYERS) -> None:
@@ -83,7 +83,7 @@ class ForwardSession:
                     stream.close()
 
     def ask(self, ids: Sequence[int] | None) -> CaptureOutcome:
-        """Return what the class captures when asked for layer ids, `None` for its default.
+        """Return the states that the class captures for layer ids, `None` for its default.
 
         Raises:
             EngineError: The process died, or did not answer in time.
@@ -104,7 +104,7 @@ class ForwardSession:
         assert stream is not None
         with selectors.DefaultSelector() as waiting:
             waiting.register(stream, selectors.EVENT_READ)
-            # One answer is written for one question: nothing of it waits in the stream's own buffer.
+            # One answer is written for each question, so none can be left in the stream's own buffer.
             if not waiting.select(seconds):
                 raise EngineError(f"{self.architecture} did not answer within {seconds:.0f} s")
         line = stream.readline()
@@ -117,26 +117,26 @@ class ForwardSession:
         self._child.wait()
         self._log.seek(0)
         lines = [line.strip() for line in self._log.read().splitlines() if line.strip()]
-        last = one_line(lines[-1], 300) if lines else "it said nothing"
+        last = one_line(lines[-1], 300) if lines else "its log is empty"
         return EngineError(f"{self.architecture}'s process ended with {self._child.returncode}: {last}")
 
 
 def _environment() -> dict[str, str]:
     paths = os.pathsep.join(filter(None, sys.path))
-    # Nothing is fetched, whatever a config names.
+    # A config that names a hub id must not cause a download.
     return cpu_environment({**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"})
 
 
 def run_forwards(architecture: str, asked: Sequence[AskedIds], *, whole: bool = False) -> ForwardAnswer:
-    """Ask the real class for every list; a class that does not run answers with the reason, and never with silence.
+    """Ask the real class for every list; the answer of a class that does not run is the reason.
 
     Args:
-        architecture: The class.
-        asked: The lists.
-        whole: Whether an engine is started for the one list of `WHOLE_ENGINE` as well, where the forward ran for it.
+        architecture: The name of the class.
+        asked: The lists of layer ids.
+        whole: Whether a whole engine is started as well, for the list `WHOLE_ENGINE`, if the forward ran.
     """
     if architecture not in RUNNABLE:
-        return ForwardAnswer({}, "no tiny target is made for it: transformers lacks the class, or it needs images")
+        return ForwardAnswer({}, "there is no tiny target for it: transformers lacks the class, or it needs images")
     outcomes: dict[str, CaptureOutcome] = {}
     try:
         with ForwardSession(architecture) as session:

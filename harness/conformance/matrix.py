@@ -43,7 +43,7 @@ GONE = "known difference is gone"
 NO_FACTS = "no facts"
 NOT_JUDGED = "not judged"
 RED = (DIFFERS, GONE, NO_FACTS)
-"""The verdicts that are somebody's error: SGLang's, or the facts'."""
+"""The verdicts that are an error of SGLang or of the facts."""
 
 RAN_WHOLE = "ran end to end"
 RAN_FORWARD = "ran forward"
@@ -53,12 +53,12 @@ _BEST_FIRST = (RAN_WHOLE, RAN_FORWARD, SETTER_ONLY)
 
 @dataclass(frozen=True)
 class ForwardAnswer:
-    """What running the real class gave.
+    """The outcomes of running the real class.
 
     Attributes:
-        outcomes: By the asked list's name: what a forward handed on.
-        reason: Why there is none, or why some are missing; `None` where nothing is.
-        whole: By the asked list's name: what reached a draft in a whole engine.
+        outcomes: The states that a forward passed on, by the asked list's name.
+        reason: Why some or all outcomes are missing; `None` if none is.
+        whole: The states that reached a draft in a whole engine, by the asked list's name.
     """
 
     outcomes: Mapping[str, CaptureOutcome]
@@ -66,7 +66,7 @@ class ForwardAnswer:
     whole: Mapping[str, CaptureOutcome] = field(default_factory=dict)
 
     def by_strength(self, name: str, reading: CaptureOutcome | None) -> list[tuple[str, CaptureOutcome]]:
-        """Return how each outcome for a list was obtained, and it: the strongest evidence first."""
+        """Return each outcome for a list with how it was obtained, the strongest evidence first."""
         found = ((RAN_WHOLE, self.whole.get(name)), (RAN_FORWARD, self.outcomes.get(name)))
         ran = [(how, outcome) for how, outcome in found if outcome is not None]
         if ran or reading is None:
@@ -74,20 +74,20 @@ class ForwardAnswer:
         return [(SETTER_ONLY, reading)]
 
 
-# From an architecture and the lists to what the real class gave for each.
+# From an architecture and the lists to the real class's answer.
 Forwards = Callable[[str, Sequence[AskedIds]], ForwardAnswer]
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What `harness.facts` says of one list.
+    """The facts about one list, without known faults.
 
     Attributes:
-        boundaries: The boundaries that are served; `None` where the ids are refused.
-        lost: What the facts say is lost of the ids, in words.
+        boundaries: The boundaries captured by the rule; `None` if the ids are refused.
+        lost: The losses of the rule, in words.
         refused: Why the ids are refused.
         meant: The boundaries that the rule gives to ids that are refused.
-        num_layers: The target's blocks, N.
+        num_layers: The target's number of decoder blocks, N.
     """
 
     boundaries: tuple[int, ...] | None
@@ -99,13 +99,12 @@ class Facts:
     def agrees(self, outcome: CaptureOutcome) -> bool:
         """Whether SGLang did what the facts say.
 
-        Ids that the facts refuse must not have been served as they stand, and what is served of them must follow the
-        rule. Where the facts say that something is lost, SGLang may lose it silently or raise: either way what was
-        asked for is not served.
+        Ids that the facts refuse must not all have been captured, and those that were must follow the rule. If the
+        facts say that something is lost, SGLang may lose it silently or raise: either way it is not captured.
         """
         if self.boundaries is None:
             served = set(outcome.boundaries or ())
-            # Python counts an index below zero from the end: such a flag lands on one of the last layers.
+            # Python counts a negative index from the end: such a flag is set on one of the last layers.
             wrapped = {boundary + self.num_layers for boundary in self.meant if boundary < 0}
             return outcome.boundaries is None or (not served >= set(self.meant) and served <= {*self.meant, *wrapped})
         if outcome.boundaries is None:
@@ -118,10 +117,10 @@ class Row:
     """One class asked for one list.
 
     Attributes:
-        asked: The list.
-        outcome: What SGLang captured.
+        asked: The list of layer ids.
+        outcome: The states that SGLang captured.
         obtained: `ran end to end`, `ran forward` or `setter only`.
-        facts: What the facts say.
+        facts: The facts about the list.
         verdict: `AGREES`, `DIFFERS` or `KNOWN_DIFFERENCE`.
     """
 
@@ -140,12 +139,12 @@ class ClassReport:
         architecture: Its name, by which a target's config names it.
         file: Its model file.
         setter: File and class of the setter that it has.
-        reading: The setter's first run: what it sets and where.
-        obtained: The strongest of its rows'.
-        reason: Why its forward did not run, or why it is not judged; `None` where neither needs saying.
-        rows: By list.
-        verdict: The worst of the rows', or one about the class as a whole.
-        evidence: Of the known difference that it shows, or should.
+        reading: The setter's first run: the marks that it sets, and where.
+        obtained: The strongest evidence of any row.
+        reason: Why its forward did not run, or why it is not judged; `None` if it ran and is judged.
+        rows: One row per list.
+        verdict: The worst verdict of any row, or one about the class as a whole.
+        evidence: The effect of the known fault that it shows, or should show, and how it is known.
     """
 
     architecture: str
@@ -165,10 +164,10 @@ class Matrix:
 
     Attributes:
         version: The release.
-        judged_as: The release whose facts it is held against: the newest known where the release is newer.
+        judged_as: The release whose facts it is compared with: the newest known if the release is newer.
         origin: Where its files were read.
-        num_layers: Blocks N of the target that was asked.
-        classes: By class.
+        num_layers: Number of blocks N of the target that was asked.
+        classes: One report per class.
     """
 
     version: str
@@ -204,10 +203,10 @@ def build_matrix(
     """Ask every class of a release for every list.
 
     Args:
-        sources: The release.
+        sources: The release's model files.
         forwards: Runs the real classes; `None` for the setters alone.
-        only: Architectures to ask; all where it is empty.
-        num_layers: Blocks N of the target that is asked.
+        only: Architectures to ask; all if empty.
+        num_layers: Number of blocks N of the target that is asked.
         tell: Called with each class before it is asked.
 
     Raises:
@@ -218,7 +217,7 @@ def build_matrix(
     unknown = [name for name in only if name not in found]
     if unknown:
         raise InputError(
-            "no class of this release that captures for EAGLE-3 has this name",
+            "this release does not have such a class that captures for EAGLE-3",
             file=sources.origin,
             key="--only",
             found=", ".join(unknown),
@@ -268,7 +267,7 @@ def _ask_class(
             return report(DIFFERS, f"the setter cannot be followed: {reading.not_followed}", rows)
         facts = find_facts(cls.name, version, entry.ids, num_layers)
         judged = [Row(entry, outcome, how, facts, judge(outcome, facts, known)) for how, outcome in outcomes]
-        # Where a forward and a whole engine disagree, one of them differs from the facts: that one is shown.
+        # If a forward and a whole engine disagree, one of them differs from the facts: that one is shown.
         rows.append(next((row for row in judged if row.verdict == DIFFERS), judged[0]))
     verdicts = {row.verdict for row in rows}
     if known is None:
@@ -279,10 +278,10 @@ def _ask_class(
 
 
 def judge(outcome: CaptureOutcome, facts: Facts, known: KnownFault | None) -> str:
-    """Return `AGREES`, `KNOWN_DIFFERENCE` or `DIFFERS` for what SGLang did, what the facts say and what is known."""
+    """Return `AGREES`, `KNOWN_DIFFERENCE` or `DIFFERS` for an outcome of SGLang, the facts and the known fault."""
     if facts.agrees(outcome):
         return AGREES
-    # Of ids that are refused, those that stand for a state are what a loop over layers can find.
+    # Of refused ids a loop over layers can still find those that mean a state.
     ruled = facts.boundaries
     if ruled is None:
         ruled = tuple(sorted({boundary for boundary in facts.meant if 0 <= boundary <= facts.num_layers}))
@@ -292,9 +291,9 @@ def judge(outcome: CaptureOutcome, facts: Facts, known: KnownFault | None) -> st
 
 
 def missing_facts(architecture: str, version: str) -> str | None:
-    """Return why the facts say nothing of a class, `None` where they have a rule for it."""
+    """Return why the facts do not cover a class, `None` if they have a rule for it."""
     if shared_class(architecture) is None:
-        return "harness.facts.sglang knows no rule for this architecture: read the setter and add it"
+        return "harness.facts.sglang does not have a rule for this architecture: read the setter and add it"
     try:
         find_convention(f"sglang=={version}", architecture=architecture)
     except InputError as error:
@@ -303,13 +302,13 @@ def missing_facts(architecture: str, version: str) -> str | None:
 
 
 def find_facts(architecture: str, version: str, ids: Sequence[int] | None, num_layers: int) -> Facts:
-    """Return what the facts say of layer ids for a class of a release.
+    """Return the facts about layer ids for a class of a release.
 
     Args:
         architecture: A class for which `missing_facts` is `None`.
         version: The release.
         ids: The layer ids, `None` for SGLang's default.
-        num_layers: The target's blocks, N.
+        num_layers: The target's number of decoder blocks, N.
     """
     convention = f"sglang=={version}"
     try:

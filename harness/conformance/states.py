@@ -1,4 +1,4 @@
-"""Which boundary's state a captured tensor is: transformers' states of the same weights, and how alike two are."""
+"""Identifies the boundary of a captured tensor, by transformers' states of the same weights."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["STATE_TOLERANCE", "asked_tokens", "boundary_states", "distance", "ma
 
 _TOKENS = 11
 STATE_TOLERANCE = 1e-4
-"""How far a captured state may be from a boundary's, relative to its largest value: float32, two implementations."""
+"""Largest difference of a captured state from a boundary's, relative to its largest value, in float32."""
 
 
 def matching_boundary(slot: Tensor, states: Sequence[Tensor]) -> int | None:
-    """Return the boundary whose state a captured tensor is, `None` where it is none's.
+    """Return the boundary whose state a captured tensor is, `None` if it is not any boundary's.
 
     Args:
-        slot: What was captured, [T, H].
+        slot: The captured tensor, [T, H].
         states: The state [T, H] at each boundary, 0 to N.
     """
     for boundary, state in enumerate(states):
@@ -33,7 +33,7 @@ def matching_boundary(slot: Tensor, states: Sequence[Tensor]) -> int | None:
 
 
 def distance(one: Tensor, other: Tensor) -> float:
-    """Return the largest difference of two states, relative to the other's largest value; NaN where one has NaN."""
+    """Return the largest difference of two states, relative to the other's largest value; NaN if either has NaN."""
     return float((one - other).abs().max() / other.abs().max())
 
 
@@ -42,13 +42,13 @@ def boundary_states(folder: Path, tokens: Sequence[int]) -> tuple[list[Tensor], 
     """Return transformers' state [T, H] at each boundary of the same weights, and the one after the final norm.
 
     Raises:
-        ValueError: Two boundaries' states are too alike to tell which of them was captured.
+        ValueError: Two boundaries' states are so similar that a captured state could be either.
     """
     from transformers import AutoModelForCausalLM
 
     with quiet():
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    # Not by the language model itself: not every one of them answers with its decoder.
+    # `.model`, since get_decoder() does not return the decoder of every language model.
     decoder = model.model
     layers = len(decoder.layers)
     with BoundaryCapture(decoder, layers, range(layers + 1)) as captured:
@@ -56,7 +56,7 @@ def boundary_states(folder: Path, tokens: Sequence[int]) -> tuple[list[Tensor], 
         states = [captured.state(boundary)[0] for boundary in range(layers + 1)]
     for boundary, state in enumerate(states):
         if any(distance(state, other) < 100 * STATE_TOLERANCE for other in states[:boundary]):
-            raise ValueError(f"the state of boundary {boundary} and a lower one are too alike to be told apart")
+            raise ValueError(f"the states of boundary {boundary} and a lower one are too similar to be told apart")
     return states, last
 
 

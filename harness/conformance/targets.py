@@ -1,4 +1,4 @@
-"""Tiny targets of random weights on disk, in the shapes that SGLang's own classes ask for."""
+"""Tiny targets of random weights on disk, in the shapes that SGLang's own classes require."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from harness.pair.quiet import quiet
 
 __all__ = ["RUNNABLE", "write_target"]
 
-# SGLang has their classes, and they capture nothing for EAGLE-3.
+# SGLang's classes of these do not capture states for EAGLE-3.
 _CAPTURE_NOTHING = ("Olmo2ForCausalLM", "SmolLM3ForCausalLM")
 
 RUNNABLE = tuple(name for name in TINY_TARGETS if name not in _CAPTURE_NOTHING)
-"""The architectures whose classes can be asked."""
+"""The architectures whose real classes can be run."""
 
 
 def write_target(architecture: str, folder: Path, num_layers: int, **sizes: Any) -> None:
@@ -23,9 +23,9 @@ def write_target(architecture: str, folder: Path, num_layers: int, **sizes: Any)
 
     Args:
         architecture: One of `RUNNABLE`.
-        folder: Where to; made where it is missing.
-        num_layers: Decoder blocks, N.
-        **sizes: What its config says otherwise than the table.
+        folder: The checkpoint's folder, made if it is missing.
+        num_layers: The number of decoder blocks, N.
+        **sizes: Values of its config that differ from the table's.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -39,12 +39,13 @@ def write_target(architecture: str, folder: Path, num_layers: int, **sizes: Any)
         move_norms_off_one(model)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
-                # SGLang computes the softplus of these of Apertus in bfloat16; from 20 on it is the number itself.
+                # SGLang computes Apertus' softplus of these in bfloat16. From 20 on the softplus is the number itself,
+                # which is exact there, so rounding does not separate the two implementations.
                 if "act_fn.alpha" in name:
                     parameter.fill_(24.0)
         model.save_pretrained(folder)
     file = folder / "config.json"
     written = json.loads(file.read_text())
-    # What transformers left out, in the words of the table.
+    # Keys that transformers leaves out of the file and SGLang reads from it.
     missing = {key: value for key, value in extra.items() if key not in written}
     file.write_text(json.dumps(written | missing | {"architectures": [architecture]}, indent=2))

@@ -1,4 +1,4 @@
-"""Runs whole engines, from scheduler to verification, with a tiny pair of a class, and reads what `fc` receives."""
+"""Runs whole engines, from scheduler to verification, with a tiny pair of a class, and reads the input of `fc`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ floor = 0.0
 
 
 def run_whole(architecture: str, asked: AskedIds) -> CaptureOutcome | str:
-    """Return what reaches the draft's `fc` in a running engine, as boundaries, or why that cannot be seen here.
+    """Return the boundaries whose states reach the draft's `fc` in a running engine, or why they cannot be seen here.
 
     Args:
         architecture: One of `harness.conformance.targets.RUNNABLE`.
@@ -56,7 +56,7 @@ def run_whole(architecture: str, asked: AskedIds) -> CaptureOutcome | str:
         with tempfile.TemporaryDirectory(prefix="harness-conformance-") as folder:
             return CaptureOutcome(_received(_write_pair(Path(folder), architecture, asked.ids)))
     except HarnessError as error:
-        # The log is of this machine, and gone with it.
+        # The log is a file of this machine, which readers of the matrix do not have.
         return one_line(str(error).partition("; its log is ")[0], 300)
 
 
@@ -69,9 +69,7 @@ def _received(file: Path) -> tuple[int | None, ...]:
             decode(engine, prompts, pair.limits)
         calls = read_state_files(engine.watch)
         if not calls or calls[0][0] != "EXTEND":
-            raise EngineError(
-                f"the draft was first called for {calls[0][0] if calls else 'nothing'}, not for the prompt"
-            )
+            raise EngineError(f"the draft's first call was {calls[0][0] if calls else 'missing'}, not the prompt's")
         received = safetensors.torch.load_file(calls[0][1])["states"]
     states, _ = boundary_states(pair.target.path, prompts[0].ids)
     return tuple(matching_boundary(slot, states) for slot in received.split(states[0].shape[-1], dim=-1))
@@ -88,7 +86,7 @@ def _write_pair(folder: Path, architecture: str, ids: tuple[int, ...]) -> Path:
 
 
 def _write_draft(folder: Path, ids: tuple[int, ...]) -> None:
-    """Write a draft of random weights: what it proposes is of no interest, what it is given is."""
+    """Write a draft of random weights: only its input is of interest, not its proposals."""
     folder.mkdir()
     config: dict[str, Any] = {
         **TINY_SIZES,
@@ -103,7 +101,7 @@ def _write_draft(folder: Path, ids: tuple[int, ...]) -> None:
     }
     (folder / "config.json").write_text(json.dumps(config))
     generator = torch.Generator().manual_seed(1)
-    # Without d2t the draft's vocabulary is the target's, and without embeddings they are the target's as well.
+    # Without d2t the draft takes the target's vocabulary, and without embeddings the target's embeddings.
     tensors = {
         name: torch.randn(tensor.shape, generator=generator) * 0.3 + ("norm" in name)
         for name, tensor in expected_tensors(read_draft_spec(folder), len(ids)).items()

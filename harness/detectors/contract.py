@@ -1,4 +1,4 @@
-"""Contract: what the files say, without a forward. Ids by training and by serving, and the vocabulary maps."""
+"""Contract: the pair's files, without a forward. Ids and flags as trained and as served, and the vocabulary maps."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ContractFigures:
 
 
 def detect(context: Context) -> Finding[ContractFigures]:
-    """Say what would run and be wrong; tell what differs from the golden, which decides nothing."""
+    """Report what would run and be wrong; differences from the golden are notes, which do not decide anything."""
     problems = [*unservable(context.pair), *broken_contract(context.pair)]
     wiring = context.pair.wiring
     figures = ContractFigures(
@@ -67,7 +67,7 @@ def detect(context: Context) -> Finding[ContractFigures]:
 
 
 def not_run(pair: Pair) -> str | None:
-    """Return why no engine is started on a pair, `None` if one is."""
+    """Return why a pair is not run, `None` if it is: a forward could not form its states, or an engine would die."""
     served = pair.wiring.served
     if _is_reference(pair) and served.fault is not None:
         return f"replay cannot form the states that {served.convention} gives ({served.fault.reference})"
@@ -101,7 +101,7 @@ def unservable(pair: Pair) -> list[str]:
 
 
 def broken_contract(pair: Pair) -> list[str]:
-    """Return what in a pair's files would run and be wrong."""
+    """Return the faults in a pair's files with which it would run and be wrong."""
     problems = []
     wiring, draft = pair.wiring, pair.draft
     if not wiring.agree:
@@ -115,7 +115,7 @@ def broken_contract(pair: Pair) -> list[str]:
     if _head_is_dropped(pair):
         problems.append(
             f"tie_word_embeddings = true in {draft.config_file}, and the checkpoint has a head of its own (lm_head): "
-            f"{wiring.served.convention} takes the embedding for it"
+            f"{wiring.served.convention} uses the embedding instead"
         )
     maps = vocabulary_map(draft)
     if maps is None:
@@ -139,7 +139,10 @@ def broken_contract(pair: Pair) -> list[str]:
 
 
 def _head_is_dropped(pair: Pair) -> bool:
-    """Whether the engine would tie a head to the embedding that the checkpoint ships untied (AngelSlim's do)."""
+    """Whether the engine would use the embedding as the head of a checkpoint that has a head of its own.
+
+    AngelSlim copies `tie_word_embeddings` from the target and ships an untied head.
+    """
     served, draft = pair.settings.served_by, pair.draft
     if served is None or not served.startswith("sglang") or not draft.tie_word_embeddings:
         return False
@@ -147,7 +150,7 @@ def _head_is_dropped(pair: Pair) -> bool:
 
 
 def _flag_problems(wiring: Wiring, file: Path) -> list[str]:
-    """Return the flags by which the draft is served otherwise than it was trained."""
+    """Return the flags by which the draft is served differently than it was trained."""
     trained, served = wiring.trained_flags, wiring.served_flags
     problems = []
     for name in trained.differing(served):
@@ -158,7 +161,7 @@ def _flag_problems(wiring: Wiring, file: Path) -> list[str]:
 
 
 def _differences(context: Context) -> tuple[str, ...]:
-    """Tell what differs from the golden's record. Hashes explain and never decide."""
+    """Return the differences from the golden's record, which explain and never decide."""
     document, wiring = context.golden.document, context.pair.wiring
     notes = []
     if list(wiring.served.boundaries) != document.wiring.boundaries:

@@ -1,1 +1,1 @@
-"""What engines and trainers mean by a layer id: plain data, no torch."""
+"""The meaning of layer ids and flags to each engine and trainer, by version: plain data, without torch."""

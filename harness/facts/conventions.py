@@ -1,8 +1,8 @@
 """Layer-id conventions as data: the one place where an id becomes a boundary, and a boundary an id.
 
-A boundary is the harness' only name for a hidden state inside the target: 0 is the embedding output, k the residual
-stream after k decoder blocks, N (the number of blocks) the stream before the final norm. Past this module nothing adds
-or subtracts one.
+A boundary is the harness' only name for a hidden state inside the target: boundary k is the aux hidden state after
+block k, that is the residual stream after k decoder blocks. 0 is the embedding output and N (the number of blocks) the
+stream before the final norm. Past this module nothing adds or subtracts one.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class Convention:
     """How one writer or engine numbers hidden states.
 
     Attributes:
-        name: The name used in pair files and messages, with its version where it is kept by version.
+        name: The name used in pair files and messages, with the version if the convention changes by version.
         rule: From given ids to boundaries.
-        default_ids: Ids meant when a config has none; `None` where a missing list has no meaning.
+        default_ids: Ids meant if a config does not have any; `None` if a missing list is an error.
         source: Where the rule was read.
-        default_rule: As `rule`, for the default ids (SGLang does not shift its own defaults).
+        default_rule: From default ids to boundaries if not by `rule` (SGLang does not shift its own defaults).
         in_order: Whether order and repetition of the ids survive. Capture loops over ascending layers lose both.
         embedding: Whether boundary 0 can be captured.
         last_reached: Whether boundary N can be captured.
-        post_norm_last: Whether N is the state after the final norm, which is no boundary.
+        post_norm_last: Whether N is the state after the final norm, which is not a boundary.
         fault: The known fault of this release of an engine for the target's class.
     """
 
@@ -63,7 +63,7 @@ class Convention:
     fault: KnownFault | None = None
 
     def defaults(self, num_layers: int) -> tuple[int, ...] | None:
-        """Return the ids meant when none are given, for a target of `num_layers` blocks."""
+        """Return the ids meant if none are given, for a target of `num_layers` blocks."""
         if self.default_ids is None:
             return None
         return tuple(n * num_layers // d + a for n, d, a in self.default_ids)
@@ -77,11 +77,11 @@ class Reading:
         convention: The convention's name, with the version that was meant.
         ids: The ids as given, or the convention's default.
         boundaries: The boundaries captured by the rule, in the order in which they are concatenated.
-        defaulted: Whether the ids are the convention's default because the checkpoint has none.
+        defaulted: Whether the ids are the convention's default, for a checkpoint without ids.
         rule: The rule in words.
         source: Where the rule was read.
-        lost: What the rule does not keep of the ids, each in words.
-        meant: The boundary of each id, in the order of the ids; `boundaries` lacks those that the rule loses.
+        lost: The losses of the rule, each in words: order, repeats, a boundary that a loop never reaches.
+        meant: The boundary of each id, in the order of the ids, before any loss.
         fault: The known fault of the release by which other states are captured than `boundaries`; `None` if none
             affects these ids.
     """
@@ -152,16 +152,16 @@ CONVENTIONS: dict[str, Convention] = {
     )
 }
 
-# From which version of speculators on each row holds.
+# The first version of speculators for each row.
 _SPECULATORS = (("0.1", "speculators==0.3"), ("0.4", "speculators==0.4"))
 
 
-# The newest version known of each convention that is kept by version.
+# The newest version known of each convention that changes by version.
 _NEWEST = {"sglang": f"sglang=={LAST}", "speculators": _SPECULATORS[-1][1]}
 
 
 def newest(name: str) -> str:
-    """Return a convention's full name: with the newest version known if it is kept by version and none is given."""
+    """Return a convention's full name: with the newest version known if it changes by version and none is given."""
     return _NEWEST.get(name, name)
 
 
@@ -169,7 +169,7 @@ def convention_names(suffix: str = "") -> tuple[str, ...]:
     """Return the names of all conventions without a version, in alphabetical order.
 
     Args:
-        suffix: Added to the names that are kept by version, such as `[==VERSION]`.
+        suffix: Added to the names of conventions that change by version, such as `[==VERSION]`.
     """
     names = sorted({entry.partition("==")[0] for entry in CONVENTIONS} | _NEWEST.keys())
     return tuple(f"{name}{suffix}" if name in _NEWEST else name for name in names)
@@ -183,10 +183,10 @@ def states_text(captured: Sequence[int | None]) -> str:
 
 
 def find_convention(name: str, *, architecture: str, file: object = None, key: str | None = None) -> Convention:
-    """Return the convention called `name` (as `specforge` or `sglang==0.5.23`) for a target architecture.
+    """Return the convention called `name` (such as `specforge` or `sglang==0.5.23`) for a target architecture.
 
     Raises:
-        InputError: The convention is unknown, or has no rule for the version or the architecture.
+        InputError: The convention is unknown, or its rule for the version or the architecture is.
     """
     where = str(file) if file is not None else None
     base, _, given = newest(name).partition("==")
@@ -196,14 +196,16 @@ def find_convention(name: str, *, architecture: str, file: object = None, key: s
         version = _version(given, name, where, key)
         rows = [row for first, row in _SPECULATORS if Version(first) <= version]
         if not rows:
-            raise InputError("this version was not read", file=where, key=key, found=name, expected="0.1 or later")
+            raise InputError(
+                "this version of speculators was not read", file=where, key=key, found=name, expected="0.1 or later"
+            )
         return replace(CONVENTIONS[rows[-1]], name=f"speculators=={given}")
     if base not in CONVENTIONS:
         raise InputError(
             "unknown layer-id convention", file=where, key=key, found=name, expected=" or ".join(convention_names())
         )
     if given:
-        raise InputError("this convention is not kept by version", file=where, key=key, found=name, expected=base)
+        raise InputError("this convention does not have versions", file=where, key=key, found=name, expected=base)
     return CONVENTIONS[base]
 
 
@@ -212,7 +214,11 @@ def _version(text: str, name: str, file: str | None, key: str | None) -> Version
         return Version(text)
     except InvalidVersion:
         raise InputError(
-            "the convention's version is none", file=file, key=key, found=name, expected=f"as sglang=={LAST}"
+            "the convention's version is not valid",
+            file=file,
+            key=key,
+            found=name,
+            expected=f"a version such as {LAST}",
         ) from None
 
 
@@ -221,24 +227,24 @@ def _find_sglang(name: str, version: Version, architecture: str, file: str | Non
     rows = SGLANG_ROWS.get(model or "", ())
     if not rows:
         raise InputError(
-            f"no rule is known for how {name} reads layer ids of this target",
+            f"the rule by which {name} reads layer ids of this target is not known",
             file=file,
             key=key,
             found=architecture,
             expected="an architecture whose SGLang class captures states for EAGLE-3",
-            next_step='leave the key out and give the boundaries that are captured with trained_as = "boundary"',
+            next_step='leave the key out, and give the captured boundaries as ids with trained_as = "boundary"',
         )
     for row in rows:
         if Version(row.first) <= version <= Version(row.last):
             return _sglang(row, version, model or "", find_known(architecture, version))
     spans = ", ".join(f"{row.first} to {row.last}" if row.first != row.last else row.first for row in rows)
     raise InputError(
-        f"this version's rule for {architecture} was not read",
+        f"the rule of this version for {architecture} was not read",
         file=file,
         key=key,
         found=f"sglang=={version}",
         expected=f"a version of {spans}",
-        next_step="name the nearest version whose rule you have checked",
+        next_step="name the nearest version, if you have checked that its rule is the same",
     )
 
 
@@ -268,15 +274,15 @@ def read_ids(
     """Translate layer ids to boundaries.
 
     Args:
-        ids: The ids as written, or `None` where the checkpoint has none.
+        ids: The ids as written, or `None` if the checkpoint does not have any.
         convention: The convention's name, with `==version` for an engine that has versions.
         num_layers: The target's number of decoder blocks, N.
         architecture: The target's architecture, since some engines number by model class.
-        file: The file that holds the ids, for messages.
-        key: The key that holds the ids, for messages.
+        file: The file with the ids, for messages.
+        key: The key of the ids, for messages.
 
     Raises:
-        InputError: The convention is unknown, has no default, or an id stands for no boundary of this target.
+        InputError: The convention is unknown or lacks a default, or an id does not mean a boundary of this target.
     """
     where = str(file) if file is not None else None
     found = find_convention(convention, architecture=architecture)
@@ -286,7 +292,7 @@ def read_ids(
         ids = found.defaults(num_layers)
         if ids is None:
             raise InputError(
-                f"no layer ids are given and the convention {convention!r} has no default",
+                f"the layer ids are missing, and the convention {convention!r} does not have default ids",
                 file=where,
                 key=key,
                 next_step=f"write {NESTED_IDS_KEY} into the draft's config.json",
@@ -299,11 +305,12 @@ def read_ids(
     lost = []
     if not found.last_reached and num_layers in boundaries:
         boundaries = [boundary for boundary in boundaries if boundary < num_layers]
-        lost.append(f"boundary {num_layers}, before the final norm, is never reached by its loop over layers")
+        lost.append(f"boundary {num_layers}, before the final norm, is never reached by the loop over layers")
     if not found.in_order and boundaries != sorted(set(boundaries)):
-        lost.append(f"order and repeats of {boundaries}: it captures in ascending order, each once")
+        lost.append(f"order and repeats of {boundaries} are lost: it captures in ascending order, each once")
         boundaries = sorted(set(boundaries))
     fault = found.fault
+    # A fault that does not affect these boundaries is left out: the embedding, for one, has yet to meet a residual.
     if fault is not None and fault.effect.captures(boundaries) == tuple(boundaries):
         fault = None
     return Reading(
@@ -329,11 +336,14 @@ def _require_boundaries(
         if lowest <= boundary <= highest:
             continue
         if boundary == 0:
-            why = f"layer id {value} is the embedding, which {found.name} cannot capture: no residual there yet"
+            why = (
+                f"layer id {value} is the embedding, which {found.name} cannot capture: its loop adds a residual that "
+                "does not exist there yet"
+            )
         elif boundary == num_layers:
-            why = f"layer id {value} is the state after the final norm, which is no boundary"
+            why = f"layer id {value} is the state after the final norm, which is not a boundary"
         else:
-            why = f"layer id {value} stands for no hidden state of this target"
+            why = f"layer id {value} does not stand for a hidden state of this target"
         raise InputError(
             why,
             file=file,
@@ -341,7 +351,7 @@ def _require_boundaries(
             found=f"boundary {boundary} by the rule of {found.name} (id + {offset})",
             expected=f"a boundary from {lowest}{' (embedding)' if lowest == 0 else ''} to {highest}"
             f"{' (before the final norm)' if highest == num_layers else ''}, "
-            f"that is an id from {lowest - offset} to {highest - offset}",
+            f"so an id from {lowest - offset} to {highest - offset}",
             next_step="correct the ids, or name the convention that they were written in with trained_as",
         )
 
@@ -349,8 +359,10 @@ def _require_boundaries(
 def write_ids(boundaries: Sequence[int], convention: str, *, num_layers: int, architecture: str) -> Reading:
     """Return the ids by which a convention says boundaries, as the reading that they get.
 
+    A known fault of the release is part of that reading and not a reason to refuse: the ids mean the boundaries.
+
     Raises:
-        InputError: The convention is unknown, or cannot say these boundaries; with the reason.
+        InputError: The convention is unknown, or cannot say these boundaries, with the reason.
     """
     found = find_convention(convention, architecture=architecture)
     reasons: list[str] = []

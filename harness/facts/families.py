@@ -1,4 +1,4 @@
-"""The kinds of draft configs in public, by what each writes: recognised by their own marks, never guessed."""
+"""The public kinds of draft configs, by writer: recognised by their own marks, never guessed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Family:
 
     Attributes:
         name: Its name here.
-        mark: What it is recognised by, in words.
+        mark: The mark that it is recognised by, in words.
         writers: Conventions that its layer ids may be written in, the likeliest first.
-        section: The key of the nested transformer config, `None` where the sizes stand at the top.
-        refused: Why it is no EAGLE-3 draft of one layer; `None` for those that are.
+        section: The key of the nested transformer config; `None` if the sizes are at the top level.
+        refused: Why it is not an EAGLE-3 draft of one layer; `None` if it is one.
     """
 
     name: str
@@ -41,7 +41,7 @@ FAMILIES = {
             "p-eagle",
             "the architecture PEagleDraftModel",
             (),
-            refused="a P-EAGLE draft has several layers and drafts in parallel: it is no EAGLE-3 draft",
+            refused="a P-EAGLE draft has several layers and drafts in parallel: it is not an EAGLE-3 draft",
         ),
         Family(
             "deepseek",
@@ -68,7 +68,7 @@ _BY_ARCHITECTURE = {
 
 
 def recognise(config: Mapping[str, Any]) -> Family | None:
-    """Return the family of a draft's config, `None` where it bears no known mark."""
+    """Return the family of a draft's config, `None` if it does not have a known mark."""
     if config.get("speculators_model_type") is not None:
         return FAMILIES["speculators"] if config["speculators_model_type"] == "eagle3" else None
     names = config.get("architectures")

@@ -1,7 +1,7 @@
-"""The switches of an EAGLE-3 draft's config as data: what each turns on, who reads it from where, and since when.
+"""The flags of an EAGLE-3 draft's config as data: what each turns on, who reads it from where, and since when.
 
-One key can mean two things, and a key that a reader does not know does nothing: both are silent. So a draft's flags are
-read as whoever trained it meant them, and as whoever serves it acts on them.
+One key can mean two things, and a reader ignores a key that it does not know: both silently. So a draft's flags are
+read twice: as its writer meant them and as the engine that serves it acts on them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = ["FLAGS", "Flag", "FlagReader", "flag_reader"]
 
 @dataclass(frozen=True)
 class Flag:
-    """One switch.
+    """One flag.
 
     Attributes:
         name: Its key.
         default: Its value in a plain EAGLE-3 draft.
-        does: What it turns on, in words.
-        legacy: A name that older checkpoints write it under.
-        tensors: Start of the names of the tensors that belong to it; empty where it has none.
+        does: Its effect when true, in words.
+        legacy: An older name of its key.
+        tensors: Prefix of the tensors that belong to it; empty if it does not have any.
     """
 
     name: str
@@ -51,13 +51,13 @@ FLAGS: dict[str, Flag] = {
 
 @dataclass(frozen=True)
 class FlagReader:
-    """Who reads a draft's flags.
+    """A trainer or engine as a reader of a draft's flags.
 
     Attributes:
-        name: The convention that stands for it, with its version.
-        places: Where it looks for each flag, first place first; a flag that is missing here is not read.
-        defaults: Its defaults where they differ from the flag's own.
-        remarks: What to tell of a flag that is there, by flag and value.
+        name: Its convention, with the version.
+        places: Where it looks for each flag, first place first; it does not read a flag that is missing here.
+        defaults: Its defaults that differ from the flag's own.
+        remarks: What to say about a flag that is in the config, by flag and value.
     """
 
     name: str
@@ -66,13 +66,13 @@ class FlagReader:
     remarks: Mapping[tuple[str, bool], str] = field(default_factory=dict)
 
     def default(self, flag: Flag) -> bool:
-        """Return the value taken where the config has none."""
+        """Return the value that it takes if the config does not have the flag."""
         return self.defaults.get(flag.name, flag.default)
 
 
 _EVERYWHERE: Mapping[str, tuple[str, ...]] = dict.fromkeys(FLAGS, (NESTED, TOP))
 
-# SGLang's draft classes, by the first of the 15 releases read that knows the flag. `norm_before_residual` is in none.
+# SGLang's draft classes, by the first of the 15 releases read that knows the flag. None reads `norm_before_residual`.
 _SGLANG: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "use_aux_hidden_state": ("0.5.8", (NESTED,)),
     "fc_norm": ("0.5.12", (TOP,)),
@@ -82,13 +82,14 @@ _SGLANG: Mapping[str, tuple[str, tuple[str, ...]]] = {
 _SGLANG_MLA_LACKS = ("norm_before_fc",)
 
 # Until sgl-project/SpecForge#879 (September 2026) the key chose whether the head saw a normed state, and the recycled
-# one never was; since then it means what SGLang, vLLM and speculators mean by it. A checkpoint does not say which.
+# state was never normed; since then it means the same as in SGLang, vLLM and speculators. A checkpoint does not say
+# which.
 _SPECFORGE_REMARKS = {
     (
         "norm_output",
         True,
     ): "norm_output: SpecForge before #879 recycled the state before the final norm whatever this says: such a "
-    "draft wants false",
+    "draft needs false",
     (
         "norm_output",
         False,
@@ -100,14 +101,14 @@ def flag_reader(convention: str, family: Family) -> FlagReader:
     """Return how the owner of a layer-id convention (`specforge`, `sglang==0.5.23`) reads flags.
 
     Args:
-        convention: Its name, which is known.
+        convention: A known convention.
         family: The kind of draft config.
     """
     name = newest(convention)
     base, _, version = name.partition("==")
     if base == "sglang":
         return FlagReader(name, _sglang(Version(version), mla=family.name == "deepseek"))
-    # vLLM takes norm_before_residual for set where a speculators config has none; speculators itself does not.
+    # vLLM takes norm_before_residual as true if a speculators config does not have it; speculators itself takes false.
     defaults = {"norm_before_residual": True} if base == "vllm" and family.name == "speculators" else {}
     return FlagReader(name, _EVERYWHERE, defaults, _SPECFORGE_REMARKS if base == "specforge" else {})
 

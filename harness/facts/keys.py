@@ -9,6 +9,6 @@ IDS_KEY = "eagle_aux_hidden_state_layer_ids"
 
 EAGLE_SECTION = "eagle_config"
 NESTED, TOP = f"{EAGLE_SECTION}.", ""
-"""What is put before a key in messages, by where in the config it is."""
+"""The prefix of a key in messages, by its place in the config."""
 
 NESTED_IDS_KEY = f"{NESTED}{IDS_KEY}"

@@ -1,7 +1,7 @@
 """Known faults of released engines: classes whose release captures other states than its own rule says.
 
 A fault is a fact like a rule: a row with the releases that show it, and it is part of every reading of those releases.
-`harness conformance` compares SGLang with rule and fault together, so a row whose fault no longer shows is red.
+`harness conformance` compares SGLang with rule and fault together, so a row whose fault is gone is red.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Effect:
 
 NO_RESIDUAL = Effect(
     "each block's own output without the residual stream, which is not the state of any boundary",
-    # The embedding comes out whole: there is no residual yet to lose.
+    # The embedding comes out whole: it does not have a residual to lose yet.
     lambda boundaries: tuple(None if boundary else 0 for boundary in boundaries),
 )
 NOTHING = Effect(

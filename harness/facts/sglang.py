@@ -1,8 +1,8 @@
 """How SGLang reads layer ids, by model class and version: from the model files of 24 released wheels.
 
-The wheels: 0.4.10.post2, and every release from 0.5.1 to 0.5.23 but the post-releases. The setters were run and the
-forwards read by `harness conformance`, which says where this file is wrong. A version between two rows of a class was
-not read, and is not guessed.
+The wheels: 0.4.10.post2, and every release from 0.5.1 to 0.5.23 except post-releases. `harness conformance` ran the
+setters and read the forwards, and reports any row that is wrong. A version between two rows of a class was not read,
+and is not guessed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class EngineRow:
     Attributes:
         first: First version.
         last: Last version.
-        rule: For explicit ids.
-        default_rule: For SGLang's own default, [2, N//2, N-3].
-        embedding: Whether boundary 0 is captured. With the rules that add one it is asked for by -1; older loops had
-            no residual there, and raised.
-        last_reached: Whether boundary N is captured: most loops end before it.
+        rule: The rule for explicit ids.
+        default_rule: The rule for SGLang's own default, [2, N//2, N-3].
+        embedding: Whether boundary 0 can be captured. Rules that add one are asked for it by id -1; older loops added a
+            residual that does not exist there yet, and raised.
+        last_reached: Whether boundary N can be captured: most loops end before it.
     """
 
     first: str
@@ -41,7 +41,7 @@ class EngineRow:
 def _embedding_from(version: str, before: str) -> tuple[EngineRow, ...]:
     """Return the common rule of a class that could not capture boundary 0 up to release `before`.
 
-    There its forward adds the residual to what it captures, and has none yet at the first block: TypeError.
+    Up to then its forward added the residual to every captured state; before the first block it is None: TypeError.
     """
     return (EngineRow(FIRST, before, PLUS_ONE, embedding=False), EngineRow(version, LAST, PLUS_ONE))
 
@@ -91,7 +91,7 @@ SGLANG_ROWS: dict[str, tuple[EngineRow, ...]] = {
     ),
 }
 
-# The model file whose setter an architecture has, by SGLang 0.5.23's registry and class bases.
+# The model file that defines an architecture's setter, by SGLang 0.5.23's registry and class bases.
 MODEL_FILES: dict[str, str] = {
     "ApertusForCausalLM": "apertus",
     "BailingMoEForCausalLM": "bailing_moe",
@@ -149,5 +149,5 @@ MODEL_FILES: dict[str, str] = {
 
 
 def shared_class(architecture: str) -> str | None:
-    """Return the model file whose setter serves an architecture, `None` where none is known."""
+    """Return the model file that defines an architecture's setter, `None` if none is known."""
     return MODEL_FILES.get(architecture)

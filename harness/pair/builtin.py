@@ -1,4 +1,4 @@
-"""Where the built-in pairs, prompts and goldens are: the checkout's own files, or the copies that the wheel carries."""
+"""Where the built-in pairs, prompts and goldens are: in the checkout, or in the copies that the wheel carries."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from harness.files import is_file, is_folder
 __all__ = ["builtin_root", "find_pair", "find_prompts"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-# Anything else is a path, and is told as one.
+# Anything else is a path, and messages treat it as one.
 _SET_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 def builtin_root() -> Path:
-    """Return the folder that holds `fixtures/` and `golden/`.
+    """Return the folder with `fixtures/` and `golden/`.
 
-    A checkout that the current folder or the package lies in wins over the wheel's copies, so that an edit to
-    `fixtures/` is what gets measured there.
+    A checkout around the current folder or the package wins over the wheel's copies, so that an edit to `fixtures/` is
+    measured there.
     """
     cwd = Path.cwd()
     for folder in (cwd, *cwd.parents, _PACKAGE.parent):
@@ -46,18 +46,18 @@ def find_pair(name_or_path: str) -> Path:
     """Return the pair file that a command line's PAIR means: a path, or the name of a built-in pair.
 
     Raises:
-        InputError: Neither a file nor a built-in pair.
+        InputError: It is neither a file nor a built-in pair.
     """
     path = Path(name_or_path)
     if is_file(path):
         return path
-    # The small pairs stand together; one whose target must be made first stands beside what makes it.
+    # The small pairs are in one folder; a pair whose target must be made first is next to the scripts that make it.
     files = {file.name.removesuffix(".pair.toml"): file for file in builtin_root().glob("fixtures/*/*.pair.toml")}
     if name_or_path in files:
         return files[name_or_path]
     names = sorted(files)
     raise InputError(
-        "no such pair file, and no built-in pair of that name",
+        "no such pair file or built-in pair",
         file=name_or_path,
         expected=f"a path to a .pair.toml, or one of: {', '.join(names) or 'none (the installation is incomplete)'}",
     )
@@ -68,11 +68,11 @@ def find_prompts(pair_file: Path, value: str, path: Path) -> Path:
 
     Args:
         pair_file: The pair file, for messages.
-        value: What its key `prompts` says.
-        path: The path that this is, if it is one; what is there wins over a built-in set of the same name.
+        value: The value of its key `prompts`.
+        path: The value as a path; a file or folder there wins over a built-in set of the same name.
 
     Raises:
-        InputError: It looks like a name, and there is neither a file nor a built-in set of that name.
+        InputError: The value looks like a name, and there is neither a file nor a built-in set of that name.
     """
     if not _SET_NAME.fullmatch(value) or is_file(path) or is_folder(path):
         return path
@@ -82,7 +82,7 @@ def find_prompts(pair_file: Path, value: str, path: Path) -> Path:
         return builtin
     names = sorted(file.stem for file in folder.glob("*.jsonl"))
     raise InputError(
-        "no such prompts file, and no built-in set of prompts of that name",
+        "no such prompts file or built-in set of prompts",
         file=pair_file,
         key="prompts",
         found=value,

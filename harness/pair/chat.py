@@ -1,4 +1,4 @@
-"""Messages to text, by the target's chat template or one of the user's, and what a template does not do as stated."""
+"""Messages to text by a chat template, the target's or the user's, and refusal of a template that drops a part."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from harness.pair.quiet import quiet
 
 __all__ = ["Chat"]
 
-# What templates call the switch: Qwen, GLM and most others the first, DeepSeek and Kimi the second.
+# The name of the switch in templates: Qwen, GLM and most others use the first, DeepSeek and Kimi the second.
 _THINKING = ("enable_thinking", "thinking")
-# Some templates write today's date, by which every prompt would be another one tomorrow and no golden would hold.
+# Some templates write today's date: tomorrow every prompt would be another one, and every golden would be refused.
 _NOW = datetime(2025, 1, 1, 12, tzinfo=UTC)
 _CLOCK = "strftime_now"
 
 
 class Chat:
-    """A chat template, asked for what the prompts and the pair file say, and held to it.
+    """A chat template that must write every part of a prompt, and must heed `thinking` if the pair file sets it.
 
     Args:
-        tokenizer: Gives the target's tokenizer; called when the first message needs it.
+        tokenizer: Returns the target's tokenizer; called when the first message needs it.
         target: The target's checkpoint folder, for messages.
         template: `target` for the tokenizer's own, or the path of a Jinja file.
-        thinking: Whether the target shall think; left to the template where `None`.
+        thinking: Whether the target shall think; left to the template if `None`.
     """
 
     def __init__(self, tokenizer: Callable[[], Any], target: Path, template: str, thinking: bool | None) -> None:
@@ -37,18 +37,18 @@ class Chat:
         self._file = None if template == "target" else Path(template)
         self._source: str | None = None
         self._thinking = thinking
-        # Whether some prompt came out differently with and without thinking; `None` while nothing was asked.
+        # Whether any prompt differs with and without thinking; `None` until a prompt is rendered.
         self._heeds_thinking: bool | None = None
 
     def render(self, line: PromptLine, file: Path) -> str:
         """Return the text of a prompt, special tokens and the opening of the answer included.
 
         Args:
-            line: A prompt of text or messages; text is taken as what a user says.
-            file: Where it came from, for messages.
+            line: A prompt of text or messages; text is one message of the user.
+            file: The prompts file, for messages.
 
         Raises:
-            InputError: There is no template, or it refuses the prompt or leaves out a part of it.
+            InputError: The template is missing, refuses the prompt or leaves out a part of it.
         """
         messages = (
             [{"role": "user", "content": line.text}]
@@ -66,7 +66,7 @@ class Chat:
         return text
 
     def require_thinking_heeded(self, pair_file: Path | None) -> None:
-        """Refuse a pair file's `thinking` that changed no prompt of those rendered.
+        """Refuse a pair file's `thinking` if it did not change any of the rendered prompts.
 
         Raises:
             InputError: The template ignores it.
@@ -86,7 +86,7 @@ class Chat:
             self._source = self._source or read_text(self._file, what="chat template")
         elif not self._tokenizer().chat_template:
             raise InputError(
-                "the target's tokenizer has no chat template",
+                "the target's tokenizer does not have a chat template",
                 file=self._target,
                 key="chat_template",
                 next_step='set chat_template = "none" in the pair file, or name a template file',
@@ -105,7 +105,7 @@ class Chat:
             )
 
     def _refusal(self, messages: list[dict[str, Any]], line: PromptLine, file: Path, error: Exception) -> InputError:
-        """Return why a prompt cannot be rendered; the system role is told apart, which some templates do not take."""
+        """Return why a prompt cannot be rendered; a refused system role, being common, has its own message."""
         found = f"{type(error).__name__}: {error}"
         others = [message for message in messages if message["role"] != "system"]
         if len(others) < len(messages) and self._renders(others, line.tools):
@@ -114,7 +114,7 @@ class Chat:
                 file=file,
                 key=f"prompt {line.id!r}",
                 found=found,
-                expected=f"messages that {self._name} has a template for",
+                expected=f"messages that the template in {self._name} accepts",
                 next_step="move the system message into the first user message, or name another chat_template",
             )
         return InputError(
@@ -122,7 +122,7 @@ class Chat:
             file=file,
             key=f"prompt {line.id!r}",
             found=found,
-            expected=f"messages that {self._name} has a template for",
+            expected=f"messages that the template in {self._name} accepts",
         )
 
     def _renders(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> bool:
@@ -133,7 +133,7 @@ class Chat:
         return True
 
     def _require_whole(self, text: str, messages: list[dict[str, Any]], line: PromptLine, file: Path) -> None:
-        """Refuse what a template leaves out without a word: the model would be asked something else."""
+        """Refuse a template that silently leaves out a part: the model would be asked something else."""
         for message in messages:
             content = message["content"]
             if message["role"] == "system" and isinstance(content, str) and content.strip() not in text:
@@ -150,7 +150,7 @@ class Chat:
                 "the chat template leaves out the tools",
                 file=file,
                 key=f"prompt {line.id!r}, tools",
-                found=f"the same text with {len(line.tools)} tools as with none",
+                found=f"the same text with {len(line.tools)} tools as without",
                 expected=f"a template that describes tools; {self._name} does not",
                 next_step="describe the tools in the system message, or name another chat_template",
             )
@@ -163,12 +163,12 @@ class Chat:
 def _stop_clock(template: str) -> str:
     """Return a template in which today is always the same day.
 
-    transformers gives templates its own clock and takes none from outside, so that the template brings one along.
+    transformers gives templates its own clock and does not accept another, so the template defines one itself.
     """
     if _CLOCK not in template:
         return template
     replacements = "".join(f"|replace('%{letter}', '{_NOW.strftime(f'%{letter}')}')" for letter in "aAbBdHIjmMpSyY")
-    # The line feed is the one that Jinja drops after a block.
+    # Jinja drops the first line feed after a block: this one, and not one of the template's own.
     return (
         f"{{% macro {_CLOCK}(format) %}}{{{{ format|replace('%-', '%'){replacements} }}}}{{% endmacro %}}\n{template}"
     )

@@ -19,9 +19,9 @@ class ConfigValues:
     """A JSON object of a config file, read key by key.
 
     Args:
-        values: The object.
-        file: The file it came from.
-        prefix: Where in the file the object stands ("eagle_config."), for messages.
+        values: The parsed object.
+        file: The config file.
+        prefix: The keys that lead to the object in the file, such as `eagle_config.`, for messages.
     """
 
     def __init__(self, values: Mapping[str, Any], file: Path, prefix: str = "") -> None:
@@ -33,7 +33,7 @@ class ConfigValues:
         return self.values.get(key) is not None
 
     def section(self, key: str) -> ConfigValues:
-        """Return the nested object under `key`, empty where it is absent or null."""
+        """Return the nested object under `key`, empty if it is absent or null."""
         value = self.values.get(key)
         if value is None:
             value = {}
@@ -71,7 +71,7 @@ class ConfigValues:
         return value
 
     def integers(self, key: str) -> tuple[int, ...] | None:
-        """Return a list of integers, or `None` where the key is absent or null."""
+        """Return a list of integers, or `None` if the key is absent or null."""
         value = self.values.get(key)
         if value is None:
             return None

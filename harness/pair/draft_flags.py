@@ -19,10 +19,10 @@ class DraftFlags:
     """A draft's flags as one reader takes them.
 
     Attributes:
-        reader: Who reads them.
-        values: By flag.
+        reader: The convention of the reader, such as `sglang==0.5.23`.
+        values: The value of each flag.
         absent: Flags that the config lacks, whose value is the reader's default.
-        remarks: By flag, what to say of one that is there: it is not read, or means two things.
+        remarks: By flag, what to say about one that is in the config: it is not read, or it has two meanings.
     """
 
     reader: str
@@ -32,7 +32,7 @@ class DraftFlags:
 
     @property
     def absence(self) -> str | None:
-        """What is taken for flags that the config lacks, in words; `None` where it lacks none."""
+        """The values of flags that the config lacks, in words; `None` if it has them all."""
         if not self.absent:
             return None
         own = [f"{name} {said(self.values[name])}" for name in self.absent if self.values[name] != FLAGS[name].default]
@@ -41,7 +41,7 @@ class DraftFlags:
         return f"{many} absent: as in a plain EAGLE-3 draft{but}, which is how {self.reader} takes it"
 
     def differing(self, other: DraftFlags) -> list[str]:
-        """Return the flags that another reader takes otherwise."""
+        """Return the flags that another reader takes differently."""
         return [name for name, value in self.values.items() if other.values[name] != value]
 
 
@@ -50,11 +50,11 @@ def read_flags(config: ConfigValues, convention: str, family: Family) -> DraftFl
 
     Args:
         config: The whole config.
-        convention: Whose reading is wanted, as `specforge` or `sglang==0.5.23`.
+        convention: The reader's convention, such as `specforge` or `sglang==0.5.23`.
         family: The kind of config.
 
     Raises:
-        InputError: A flag is no boolean, two keys of it disagree, or two flags exclude each other.
+        InputError: A flag is not a boolean, two keys of it disagree, or two flags exclude each other.
     """
     reader = flag_reader(convention, family)
     values: dict[str, bool] = {}
@@ -80,7 +80,7 @@ def read_flags(config: ConfigValues, convention: str, family: Family) -> DraftFl
 
 
 def _taken(found: Mapping[str, bool], flag: Flag, reader: FlagReader) -> tuple[bool, str | None]:
-    """Return a flag's value and what to remark on it, from the keys it is written under."""
+    """Return a flag's value and the remark on it, from the keys it is written under."""
     places = reader.places.get(flag.name, ())
     seen = next((key for place in places for key in found if key.startswith(NESTED) == (place == NESTED)), None)
     if seen is not None:
@@ -89,7 +89,7 @@ def _taken(found: Mapping[str, bool], flag: Flag, reader: FlagReader) -> tuple[b
     if not found:
         return default, None
     key, value = next(iter(found.items()))
-    return default, f"{reader.name} does not read {key} = {said(value)}, and goes on as with {said(default)}"
+    return default, f"{reader.name} does not read {key} = {said(value)}, and takes {said(default)}"
 
 
 def said(value: bool) -> str:

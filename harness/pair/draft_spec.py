@@ -1,4 +1,4 @@
-"""What a draft checkpoint's `config.json` says, with every flag of an EAGLE-3 draft resolved."""
+"""The description of a draft from its checkpoint's `config.json`, with every flag of an EAGLE-3 draft resolved."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _ROPE = ("rope_theta", "rope_scaling", "rope_parameters")
 
 @dataclass(frozen=True)
 class Mla:
-    """Sizes of multi-head latent attention, as DeepSeek and Kimi have it.
+    """Sizes of multi-head latent attention, the kind of DeepSeek and Kimi.
 
     Attributes:
         q_lora_rank: Width of the compressed queries.
         kv_lora_rank: Width of the compressed keys and values.
-        qk_nope_head_dim: Width of a head's part without rotary embedding.
-        qk_rope_head_dim: Width of the part with it.
+        qk_nope_head_dim: Width of the part of a head without rotary embedding.
+        qk_rope_head_dim: Width of the part of a head with rotary embedding.
         v_head_dim: Width of a head's values.
     """
 
@@ -49,24 +49,24 @@ class DraftSpec:
         path: The checkpoint folder.
         architecture: The first of the config's `architectures`.
         hidden_size: Width of the draft's own states, H.
-        target_hidden_size: Width of one captured boundary; `hidden_size` where the config has none.
+        target_hidden_size: Width of one captured boundary; `hidden_size` if the config does not say it.
         intermediate_size: Width of the MLP.
         num_heads: Attention heads.
         num_kv_heads: Key and value heads.
-        head_dim: Width of a head; `hidden_size / num_heads` only where the config has none.
+        head_dim: Width of a head; `hidden_size / num_heads` only if the config does not say it.
         vocab_size: Size of the target's vocabulary.
-        draft_vocab_size: Size of the draft's; `vocab_size` where the config has none.
+        draft_vocab_size: Size of the draft's vocabulary; `vocab_size` if the config does not say it.
         max_positions: Longest sequence, in tokens.
         rms_norm_eps: Epsilon of every RMSNorm.
         hidden_act: The MLP's activation.
         attention_bias: Whether q, k, v and o have biases.
         mlp_bias: Whether the MLP has biases.
         rope: The rope keys of the config as written (`rope_theta`, `rope_scaling`, `rope_parameters`).
-        layers: What the config says of layers.
-        flags: Its flags as whoever runs it here reads them.
-        mla: Sizes of its attention where that is latent; `None` where it is a LLaMA layer's.
-        tie_word_embeddings: The head is the embedding table.
-        unread: Flags that are set, and that whoever serves the draft does not act on: their tensors go unused.
+        layers: The config's layer ids, with the config itself.
+        flags: Its flags as the engine that runs it reads them.
+        mla: Sizes of its attention if that is latent; `None` if it is a LLaMA layer's.
+        tie_word_embeddings: Whether the head is the embedding table.
+        unread: Flags that are set, and that the serving engine does not act on: their tensors go unused.
     """
 
     path: Path
@@ -98,17 +98,17 @@ class DraftSpec:
 
     @property
     def ids_key(self) -> str:
-        """The key of its layer ids, or the one that they would be looked for under."""
+        """The key of its layer ids, or the key under which they would be looked for."""
         return self.layers.ids_key
 
     @property
     def use_aux_hidden_state(self) -> bool:
-        """Whether boundaries go through `fc`; otherwise the state after the final norm is read as it is."""
+        """Whether boundaries go through `fc`; if not, the draft reads the state after the final norm as it is."""
         return self.flags.values["use_aux_hidden_state"]
 
     @property
     def norm_before_fc(self) -> bool:
-        """Whether a norm lies over the concatenation before `fc` (`input_norm`)."""
+        """Whether the concatenation is normed before `fc` (`input_norm`)."""
         return self.flags.values["norm_before_fc"]
 
     @property
@@ -123,7 +123,7 @@ class DraftSpec:
 
     @property
     def norm_output(self) -> bool:
-        """Whether the recycled state is the one after the final norm."""
+        """Whether the state recycled into the next step is the one after the final norm."""
         return self.flags.values["norm_output"]
 
     def taken_with(self, trained: DraftFlags, served: DraftFlags) -> DraftSpec:
@@ -163,7 +163,7 @@ def describe_draft(layers: LayerConfig, flags: DraftFlags) -> DraftSpec:
         InputError: The config contradicts itself, or does not describe an EAGLE-3 draft of one layer.
     """
     config, family = layers.config, layers.family
-    # Where a transformer's config is nested, the sizes stand in it and the draft's own keys outside.
+    # If a transformer's config is nested, the sizes are in it and the draft's own keys outside.
     sizes = config if family.section is None else config.section(family.section)
     blocks = sizes.integer("num_hidden_layers", 1)
     if blocks != 1:
@@ -208,7 +208,7 @@ def describe_draft(layers: LayerConfig, flags: DraftFlags) -> DraftSpec:
 def _head_dim(sizes: ConfigValues, hidden_size: int, num_heads: int) -> int:
     if "head_dim" not in sizes and hidden_size % num_heads:
         raise InputError(
-            "the key is missing and hidden_size / num_attention_heads is no integer",
+            "the key is missing, and hidden_size / num_attention_heads is not an integer",
             file=sizes.file,
             key="head_dim",
             found=f"{hidden_size} / {num_heads}",
@@ -221,7 +221,7 @@ def _head_dim(sizes: ConfigValues, hidden_size: int, num_heads: int) -> int:
 
 
 def _mla(sizes: ConfigValues) -> Mla:
-    # Every rank is needed: SGLang's class refuses a draft whose queries are not compressed.
+    # Every rank is required: SGLang's class refuses a draft whose queries are not compressed.
     return Mla(
         q_lora_rank=sizes.integer("q_lora_rank"),
         kv_lora_rank=sizes.integer("kv_lora_rank"),
@@ -231,7 +231,7 @@ def _mla(sizes: ConfigValues) -> Mla:
     )
 
 
-# ModelOpt writes the shape of its draft as switches; these are an EAGLE-3 draft's.
+# ModelOpt writes the shape of its draft as switches; these are the values of an EAGLE-3 draft.
 _PLAIN = {
     "use_input_layernorm_in_first_layer": True,
     "use_last_layernorm": True,
@@ -241,7 +241,7 @@ _PLAIN = {
 
 
 def _require_plain(config: ConfigValues) -> None:
-    """Refuse ModelOpt's other drafts, which would load here as far as their tensors' names go."""
+    """Refuse ModelOpt's other drafts: their tensors have the same names, so they would load and be run wrongly."""
     nested = config.section(EAGLE_SECTION)
     for name, plain in _PLAIN.items():
         if nested.boolean(name, plain) is not plain:

@@ -1,4 +1,4 @@
-"""What a draft's config says of layers, whatever its family: only that, and not whether the draft can be run."""
+"""A draft's config as far as layers go, of any family; whether the draft can be run is not asked here."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["LayerConfig", "read_layer_config"]
 
 @dataclass(frozen=True)
 class LayerConfig:
-    """What a draft's config says of layers, with the config itself, which is read from its file once.
+    """A draft's layer ids by their place in its config, with the config itself, which is read from its file once.
 
     Attributes:
         config: The whole config.
         family: Its kind.
-        nested: The ids under `eagle_config`, which SGLang reads; `None` where there are none.
-        top: The ids at the top level, which speculators and vLLM read.
-        hidden_size: The draft's width; `None` where the config does not say it.
-        target_hidden_size: Width of one captured boundary, as the config says it.
+        nested: The ids under `eagle_config`, which SGLang reads; `None` if there are none.
+        top: The ids at the top level, which speculators and vLLM read; `None` if there are none.
+        hidden_size: The draft's width; `None` if the config does not say it.
+        target_hidden_size: Width of one captured boundary, by the config; `None` if it does not say it.
     """
 
     config: ConfigValues = field(repr=False, compare=False)
@@ -45,21 +45,21 @@ class LayerConfig:
 
     @property
     def ids(self) -> tuple[int, ...] | None:
-        """The ids, wherever they stand."""
+        """The ids, from either place."""
         return self.nested if self.nested is not None else self.top
 
     def seen_by(self, convention: str) -> tuple[int, ...] | None:
-        """Return the ids that an engine looks at: of SGLang those under `eagle_config` only."""
+        """Return the ids that an engine looks at: SGLang only at those under `eagle_config`."""
         return self.nested if convention.startswith("sglang") else self.ids
 
     def overlooked_by(self, convention: str) -> str | None:
-        """Return what to say of ids that an engine does not look at; `None` where it sees them or there are none."""
+        """Return the remark on ids that an engine does not look at; `None` if it sees them or there are none."""
         if self.ids is None or self.seen_by(convention) is not None:
             return None
         return f"{newest(convention)} does not read {self.key}, and takes its default"
 
     def flags(self, convention: str) -> DraftFlags:
-        """Return the config's flags as the owner of a convention reads them.
+        """Return the config's flags as a convention's trainer or engine reads them.
 
         Raises:
             InputError: A flag is not usable.
@@ -75,14 +75,14 @@ class LayerConfig:
 
     @property
     def ids_key(self) -> str:
-        """The key of the ids, or the one that they would be looked for under."""
+        """The key of the ids, or the key under which they would be looked for."""
         return self.key or NESTED_IDS_KEY
 
     def read_trained(self, convention: str, num_layers: int, architecture: str) -> Reading:
-        """Return the ids as their writer meant them, wherever in the config they are.
+        """Return the ids as their writer meant them, from either place.
 
         Args:
-            convention: The writer's, such as `specforge`.
+            convention: The writer's convention, such as `specforge`.
             num_layers: The target's number of decoder blocks, N.
             architecture: The target's architecture.
 
@@ -92,7 +92,7 @@ class LayerConfig:
         return self._read(self.ids, convention, num_layers, architecture)
 
     def read_served(self, convention: str, num_layers: int, architecture: str) -> Reading:
-        """Return the ids that an engine looks at, as it takes them; see `read_trained`."""
+        """Return the ids that an engine looks at, as it takes them; else like `read_trained`."""
         return self._read(self.seen_by(convention), convention, num_layers, architecture)
 
     def _read(self, ids: tuple[int, ...] | None, convention: str, num_layers: int, architecture: str) -> Reading:
@@ -109,7 +109,7 @@ def read_layer_config(path: Path, *, next_step: str = "give a draft's folder or 
         next_step: What the user should do if it cannot be read.
 
     Raises:
-        InputError: It is missing, of no known family, of one that is not an EAGLE-3 draft, or its two keys disagree.
+        InputError: It is missing, its family is not known or not an EAGLE-3 draft, or its two keys disagree.
     """
     file = path / "config.json" if is_folder(path) else path
     config = ConfigValues(read_json_object(file, what="draft's config", next_step=next_step), file)
@@ -131,13 +131,13 @@ def _family_of(raw: Mapping[str, Any], file: Path) -> Family:
     """Return the kind of a draft's config.
 
     Raises:
-        InputError: It is of no known kind, or of one that is no EAGLE-3 draft of one layer.
+        InputError: Its kind is not known, or is not an EAGLE-3 draft of one layer.
     """
     family = recognise(raw)
     if family is None:
         names = raw.get("architectures")
         raise InputError(
-            "the config is of no known kind of draft",
+            "the config is not of a known kind of draft",
             file=file,
             key="architectures, speculators_model_type, draft_vocab_size",
             found=f"{quote(names)}, {quote(raw.get('speculators_model_type'))}, {quote(raw.get('draft_vocab_size'))}",
@@ -149,16 +149,16 @@ def _family_of(raw: Mapping[str, Any], file: Path) -> Family:
             file=file,
             key="architectures",
             found=family.mark,
-            expected="a draft of one layer, as LlamaForCausalLMEagle3",
+            expected="a draft of one layer, such as LlamaForCausalLMEagle3",
         )
     return family
 
 
 def _layer_ids(config: ConfigValues) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    """Return the ids under `eagle_config` and those at the top level, each `None` where there are none.
+    """Return the ids under `eagle_config` and those at the top level, each `None` if there are none.
 
     Raises:
-        InputError: Both are there and differ.
+        InputError: Both exist and differ.
     """
     nested, top = config.section(EAGLE_SECTION).integers(IDS_KEY), config.integers(IDS_KEY)
     if nested is not None and top is not None and nested != top:

@@ -1,4 +1,4 @@
-"""A pair with everything its files say, ready to be run: settings, shapes, boundaries, prompts."""
+"""A pair ready to be run: settings, shapes, boundaries and prompts, all read from its files and checked."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["Pair", "load_pair", "load_prompts"]
 
 @dataclass(frozen=True)
 class Pair:
-    """A pair file with the descriptions it points to.
+    """A pair file with the descriptions of target and draft, which fit each other.
 
     Attributes:
-        file: The pair file.
-        settings: Its content.
+        file: The path of the pair file.
+        settings: The content of the pair file.
         target: The target's shape.
-        draft: The draft's description.
-        wiring: The boundaries by training and by serving.
-        prompts_file: The prompts file.
+        draft: The draft as the engine that serves the pair takes it.
+        wiring: The boundaries as trained and as served.
+        prompts_file: The path of the prompts file.
         engine_info: What a server said about itself when the pair was prepared for it, so that it is asked once; only
             its engine reads it.
     """
@@ -52,7 +52,7 @@ class Pair:
 
     @property
     def boundaries(self) -> tuple[int, ...]:
-        """The boundaries captured, in the order in which they are concatenated."""
+        """The boundaries captured by the rule of the serving engine, in the order in which they are concatenated."""
         return self.wiring.served.boundaries
 
     @property
@@ -62,10 +62,10 @@ class Pair:
         return Limits(decode.max_new_tokens, decode.num_steps, self.target.eos_ids)
 
     def require_formable(self) -> None:
-        """Refuse states that only the serving engine itself can give, since a known fault of it forms them.
+        """Refuse states that only the serving engine can give, since one of its known faults forms them.
 
         Raises:
-            InputError: The engine that serves the pair does not capture the states of boundaries.
+            InputError: The engine that serves the pair captures states that are not any boundary's.
         """
         served = self.wiring.served
         if served.fault is not None:
@@ -88,7 +88,7 @@ class Pair:
         """Return the pair as an engine serves it, such as `sglang==0.5.23`; no file is read again.
 
         Raises:
-            InputError: It is not known how the engine reads this draft for this target.
+            InputError: The engine's reading of this draft for this target is not known.
         """
         outline = self.outline.served_as(convention)
         return _assemble(outline, outline.readings().require(), self.draft, self.prompts_file)
@@ -124,7 +124,7 @@ def load_pair(source: str | Path | PairOutline) -> Pair:
 
 
 def _assemble(outline: PairOutline, wiring: Wiring, draft: DraftSpec, prompts_file: Path) -> Pair:
-    """Return a pair of parts that have been read; its draft is the one that the serving engine makes of `draft`."""
+    """Return the pair of these parts, if they fit; its draft is the one that the serving engine makes of `draft`."""
     served = draft.taken_with(wiring.trained_flags, wiring.served_flags)
     _check_fit(outline.file, served, outline.target)
     return Pair(outline.file, outline.settings, outline.target, served, wiring, prompts_file)
@@ -134,7 +134,7 @@ def _require_greedy_chain(pair: Pair) -> None:
     decode = pair.settings.decode
     if decode.topk != 1:
         raise InputError(
-            "trees are not decoded by any engine here",
+            "none of the engines decodes trees",
             file=pair.file,
             key="decode.topk",
             found=decode.topk,
@@ -142,7 +142,7 @@ def _require_greedy_chain(pair: Pair) -> None:
         )
     if decode.temperature != 0:
         raise InputError(
-            "sampling is not decoded by any engine here",
+            "none of the engines samples",
             file=pair.file,
             key="decode.temperature",
             found=decode.temperature,
@@ -204,7 +204,7 @@ def _check_fit(file: Path, draft: DraftSpec, target: TargetSpec) -> None:
             file=config,
             key="vocab_size",
             found=draft.vocab_size,
-            expected=f"{target.vocab_size}, as the target at {target.path} has",
+            expected=f"{target.vocab_size}, the vocab_size of the target at {target.path}",
             next_step=f"give the pair file {file.name} the draft of this target",
         )
     if draft.target_hidden_size != target.hidden_size:
@@ -213,12 +213,12 @@ def _check_fit(file: Path, draft: DraftSpec, target: TargetSpec) -> None:
             file=config,
             key="target_hidden_size or hidden_size",
             found=draft.target_hidden_size,
-            expected=f"{target.hidden_size}, as the target at {target.path} has",
+            expected=f"{target.hidden_size}, the hidden_size of the target at {target.path}",
             next_step=f"give the pair file {file.name} the draft of this target",
         )
     if not draft.use_aux_hidden_state:
         raise InputError(
-            "this draft reads the target's state after the final norm, which is no boundary",
+            "this draft reads the target's state after the final norm, which is not a boundary",
             file=config,
             key="use_aux_hidden_state",
             found="false",

@@ -1,4 +1,4 @@
-"""The pair file: one TOML that says which draft serves which target, how, and what is expected of it."""
+"""The pair file: one TOML with a target, its draft, how they are run and the acceptance expected of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Strict(pydantic.BaseModel):
 
 
 class DecodeSettings(_Strict):
-    """How text is decoded. A round proposes `num_steps` tokens (a chain) and adds one bonus token."""
+    """How text is decoded. A verify round proposes `num_steps` tokens (a chain) and adds one bonus token."""
 
     num_steps: int = pydantic.Field(default=3, ge=1, le=64)
     topk: int = pydantic.Field(default=1, ge=1)
@@ -34,7 +34,7 @@ class DecodeSettings(_Strict):
     def _integer_temperature(cls, value: object) -> object:
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 53:
             return float(value)
-        # An integer that no float can hold is left to be refused.
+        # A larger integer does not fit a float exactly, and is left to pydantic to refuse.
         return value
 
     @pydantic.model_validator(mode="after")
@@ -54,13 +54,13 @@ class DecodeSettings(_Strict):
 
 
 class GateSettings(_Strict):
-    """What is asked of the acceptance.
+    """The acceptance that the pair must have.
 
     Attributes:
         floor: Lowest acceptance rate allowed, as a share.
         margin: Drop of the rate that does not matter, as a share.
-        alpha: Chance of a false alarm that the whole verdict may have.
-        strict: Whether a change that costs no acceptance fails.
+        alpha: Chance of a false alarm allowed for the whole verdict.
+        strict: Whether a change that does not cost acceptance fails.
     """
 
     floor: float = pydantic.Field(default=0.70, ge=0.0, le=1.0)
@@ -76,9 +76,9 @@ class Timeouts(_Strict):
     """How long a server may take, in seconds.
 
     Attributes:
-        connect: To take a connection.
-        silence: Of a request to which nothing comes.
-        total: For all requests of a run together.
+        connect: Longest time until it accepts a connection.
+        silence: Longest time without a byte of an answer.
+        total: Longest time of all requests of a run together.
     """
 
     connect: Seconds = 10
@@ -90,14 +90,14 @@ class EngineSettings(_Strict):
     """Which engine runs the pair, and how.
 
     Attributes:
-        name: The engine; `server` where only an endpoint is given.
-        dtype: What target and draft compute in. A server says so itself.
-        device: Where they run. A server says so itself.
+        name: The engine; `server` if only an endpoint is given.
+        dtype: The dtype that target and draft compute in. A server reports its own.
+        device: The device that they run on. A server reports its own.
         endpoint: The address of a running server.
-        plain_endpoint: The address of a server of the same target without speculation, which judges what was put out.
-        concurrency: Requests sent to a server at once.
+        plain_endpoint: The address of a server of the same target without speculation, which judges the output.
+        concurrency: Most requests sent to a server at once.
         timeouts: How long a server may take.
-        args: Passed on to SGLang.
+        args: Arguments passed on to SGLang.
     """
 
     name: str = "reference"
@@ -120,7 +120,7 @@ class EngineSettings(_Strict):
 class PairFile(_Strict):
     """A pair file's content; see the README for every key.
 
-    `target_made_by` is the command to tell a user whose target is not there yet; nothing runs it.
+    `target_made_by` is the command that makes the target, which a message shows if it is missing; nothing runs it.
     """
 
     name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
@@ -143,13 +143,13 @@ def read_pair_file(path: Path) -> PairFile:
     """Read and validate a pair file.
 
     Raises:
-        InputError: The file is missing, no TOML, or has an unknown key or an unusable value.
+        InputError: The file is missing or not TOML, or has an unknown key or an unusable value.
     """
     text = read_text(path, what="pair file")
     try:
         raw = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        # ValueError beside TOMLDecodeError: an integer of more digits than Python reads.
+        # ValueError as well as TOMLDecodeError: Python refuses an integer of thousands of digits.
         raise InputError(
             "the pair file is not valid TOML", file=path, found=str(error), expected="TOML as the README shows it"
         ) from None

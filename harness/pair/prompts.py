@@ -1,4 +1,4 @@
-"""The prompts file: JSON Lines, one prompt a line, validated before anything is run."""
+"""The prompts file: JSON Lines, one prompt per line, validated before anything is run."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class PromptLine(pydantic.BaseModel):
 
     Attributes:
         id: Unique name.
-        category: What kind of prompt it is.
-        text: What is asked, as plain text.
+        category: The kind of prompt, by which reports group.
+        text: The question, as plain text.
         messages: A chat.
         token_ids: The prompt as the target sees it.
         tools: Functions that the chat may call, each a JSON schema as chat templates take them; with `messages` only.
@@ -52,7 +52,7 @@ class PromptLine(pydantic.BaseModel):
 
     @property
     def kind(self) -> Literal["text", "messages", "token_ids"]:
-        """Which of the three forms the line has."""
+        """The form of the line, one of three."""
         return "text" if self.text is not None else "messages" if self.messages is not None else "token_ids"
 
 
@@ -62,7 +62,7 @@ class Prompt:
 
     Attributes:
         id: Unique name.
-        category: What kind of prompt it is.
+        category: The kind of prompt, by which reports group.
         ids: Token ids, special tokens and chat template included.
         hash: 16 hexadecimal digits over the token ids.
     """
@@ -74,7 +74,7 @@ class Prompt:
 
 
 def read_prompt_lines(path: Path) -> list[PromptLine]:
-    """Read and validate a prompts file. Blank lines are passed over.
+    """Read and validate a prompts file. Blank lines are skipped.
 
     Raises:
         InputError: The file is missing or empty, or a line is broken, empty or a duplicate.
@@ -96,7 +96,7 @@ def read_prompt_lines(path: Path) -> list[PromptLine]:
         first_seen[line.id] = number
         lines.append(line)
     if not lines:
-        raise InputError("the prompts file holds no prompts", file=path, found="no line", expected="at least one line")
+        raise InputError("the prompts file is empty", file=path, found="no line", expected="at least one line")
     return lines
 
 
@@ -114,7 +114,7 @@ def _read_line(text: str, path: Path, number: int) -> PromptLine:
         ) from None
     if not isinstance(raw, dict):
         raise InputError(
-            "the line is no JSON object", file=path, key=where, found=type(raw).__name__, expected=_LINE_FORM
+            "the line is not a JSON object", file=path, key=where, found=type(raw).__name__, expected=_LINE_FORM
         )
     try:
         line = PromptLine.model_validate(raw)
@@ -123,7 +123,7 @@ def _read_line(text: str, path: Path, number: int) -> PromptLine:
     given = [name for name in _FORMS if getattr(line, name) is not None]
     if len(given) != 1:
         raise InputError(
-            "a prompt has exactly one form",
+            "a prompt must have exactly one form",
             file=path,
             key=where,
             found=" and ".join(given) or "none",
@@ -136,14 +136,14 @@ def _read_line(text: str, path: Path, number: int) -> PromptLine:
             file=path,
             key=f"{where}, {given[0]}",
             found=quote(value),
-            expected="something to read",
+            expected="at least one character or token",
         )
     if line.tools is not None and line.messages is None:
         raise InputError(
-            "tools are for messages, which a chat template writes them into",
+            "tools need messages, into which a chat template writes them",
             file=path,
             key=f"{where}, tools",
-            found=f"tools beside {given[0]}",
+            found=f"tools next to {given[0]}",
             expected="messages",
             next_step="write the prompt as messages, or leave the tools out",
         )
@@ -151,7 +151,7 @@ def _read_line(text: str, path: Path, number: int) -> PromptLine:
 
 
 def select_prompts(lines: list[PromptLine], selection: str | None, path: Path) -> list[PromptLine]:
-    """Return the prompts that `--prompts` asks for: the first N, or ids separated by commas; all where it is `None`.
+    """Return the prompts that `--prompts` asks for: the first N, or ids separated by commas; all if it is `None`.
 
     Raises:
         InputError: The number is out of range, or an id is unknown.
@@ -159,7 +159,7 @@ def select_prompts(lines: list[PromptLine], selection: str | None, path: Path) -
     if selection is None:
         return lines
     if selection.strip().isdecimal():
-        # Python reads no integers of thousands of digits.
+        # Python refuses an integer of thousands of digits.
         count = int(selection) if len(selection) < 100 else len(lines) + 1
         if not 1 <= count <= len(lines):
             raise InputError(
@@ -179,6 +179,6 @@ def select_prompts(lines: list[PromptLine], selection: str | None, path: Path) -
             file=path,
             key="--prompts",
             found=", ".join(unknown) or selection,
-            expected=f"a number, or ids as {lines[0].id!r}",
+            expected=f"a number, or ids such as {lines[0].id!r}",
         )
     return [line for line in lines if line.id in set(wanted)]

@@ -1,4 +1,4 @@
-"""Keeps transformers from talking: its bars and log lines would stand between ours, which tell what it finds."""
+"""Keeps transformers quiet: its progress bars and log lines would mix with ours, which report what it finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a target's `config.json` says about its shape."""
+"""The shape of a target, from its `config.json`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from harness.pair.config_values import ConfigValues
 
 __all__ = ["TargetSpec", "read_target_spec"]
 
-# No model is as deep. A target is built block by block before its weights are looked at: a slip of the keyboard must
-# not keep that going for hours.
+# Deeper than any model. A target is built block by block before its weights are looked at: without a limit, a typo in
+# the config would keep that going for hours.
 _MOST_LAYERS = 4096
 
 
@@ -39,7 +39,7 @@ class TargetSpec:
 
 
 def read_target_spec(path: Path) -> TargetSpec:
-    """Read a target's shape from its folder. A multimodal wrapper's text config is the one that counts.
+    """Read a target's shape from its folder; of a multimodal wrapper, the shape of its text model.
 
     Raises:
         InputError: The config is missing, unreadable or lacks a key.
@@ -65,7 +65,7 @@ def read_target_spec(path: Path) -> TargetSpec:
 
 
 def _eos_ids(path: Path, outer: ConfigValues, config: ConfigValues) -> tuple[int, ...]:
-    """Return the ids that end a text; the generation config wins over the model's, as in transformers."""
+    """Return the ids that end a text; as in transformers, the generation config takes precedence over the model's."""
     sources = [config, outer]
     generation = path / "generation_config.json"
     if generation.exists():

@@ -1,4 +1,4 @@
-"""Prompt lines to token ids, by the target's own tokenizer and chat template."""
+"""Prompt lines to token ids, by the target's own tokenizer and a chat template."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def tokenize_prompts(
     """Turn prompt lines into token ids.
 
     Args:
-        lines: The lines, validated.
-        file: Where they came from, for messages.
-        pair_file: The pair file that asked for them, for messages.
+        lines: The validated lines.
+        file: The prompts file, for messages.
+        pair_file: The pair file, for messages.
         target: The target's checkpoint folder, with its tokenizer.
-        vocab_size: The target's vocabulary; an id outside it is refused.
+        vocab_size: Size of the target's vocabulary; an id outside it is refused.
         longest: Most tokens a prompt may have, so that the text to decode still fits the models.
         chat_template: `target`, `none`, or the path of a Jinja file.
-        thinking: Whether the template shall ask for thinking; left to the template where `None`.
+        thinking: Whether the template shall ask for thinking; left to the template if `None`.
 
     Raises:
-        InputError: The tokenizer or template cannot be used, the template leaves out what it was given, or a prompt is
+        InputError: The tokenizer or template cannot be used, the template leaves out a part of a prompt, or a prompt is
             too long or outside the vocabulary.
     """
     encoder = _Encoder(target, chat_template, thinking)
@@ -48,11 +48,11 @@ def tokenize_prompts(
         assert ids is not None
         if not ids:
             raise InputError(
-                "the prompt has no tokens",
+                "the prompt is empty after tokenization",
                 file=file,
                 key=f"prompt {line.id!r}",
                 expected="at least one token",
-                next_step="see what the chat template and the tokenizer make of it",
+                next_step="check the chat template and the tokenizer on it",
             )
         if max(ids) >= vocab_size:
             raise InputError(
@@ -123,7 +123,7 @@ class _Encoder:
         try:
             with quiet():
                 return [int(value) for value in tokenizer(text, **options).input_ids]
-        except Exception as error:  # noqa: BLE001 - a template can give what is no Unicode, or no text at all
+        except Exception as error:  # noqa: BLE001 - a template can return invalid Unicode, or something other than text
             raise InputError(
                 "the prompt cannot be tokenized",
                 file=file,

@@ -18,14 +18,14 @@ __all__ = ["Readings", "Wiring", "read_both", "require_writer"]
 
 @dataclass(frozen=True)
 class Wiring:
-    """What a draft's config means to its writer and to the engine that serves it.
+    """The meaning of a draft's config to its writer and to the engine that serves it.
 
     Attributes:
         trained: Its layer ids as trained.
         served: The layer ids that the engine looks at, as served.
         trained_flags: Its flags as trained.
         served_flags: Its flags as served.
-        overlooked: What to say of layer ids that the engine does not look at; `None` if it sees them.
+        overlooked: The remark on layer ids that the engine does not look at; `None` if it sees them.
     """
 
     trained: Reading
@@ -54,7 +54,7 @@ class Readings:
         served: The ids as served, or why they cannot be read so.
         trained_flags: The flags as trained; `None` if the convention is not known.
         served_flags: The flags as served; `None` if the convention is not known.
-        overlooked: What to say of layer ids that the engine does not look at; `None` if it sees them.
+        overlooked: The remark on layer ids that the engine does not look at; `None` if it sees them.
     """
 
     trained: Reading | InputError
@@ -73,17 +73,17 @@ class Readings:
             raise self.trained
         if isinstance(self.served, InputError):
             raise self.served
-        # What is not known has raised by now.
+        # An unknown convention has raised by now.
         assert self.trained_flags is not None
         assert self.served_flags is not None
         return Wiring(self.trained, self.served, self.trained_flags, self.served_flags, self.overlooked)
 
 
 def require_writer(trained_as: str | None, family: Family, target: TargetSpec, *, file: Path) -> str:
-    """Return the convention of a draft's writer, which a checkpoint does not say.
+    """Return the convention of a draft's writer, which the pair file must say, since a checkpoint does not.
 
     Args:
-        trained_as: The pair file's key.
+        trained_as: The value in the pair file.
         family: The kind of the draft's config, which narrows down its writers.
         target: The target, since some conventions number by model class.
         file: The pair file, for the message.
@@ -106,7 +106,7 @@ def _with_rule(convention: str, target: TargetSpec) -> str:
     try:
         return f"{convention} ({find_convention(convention, architecture=target.architecture).rule.text})"
     except InputError:
-        # An engine that does not have a rule for this target cannot have been meant; it is listed by its name alone.
+        # An engine without a rule for this target is an unlikely writer: its name is listed without a rule.
         return convention
 
 
@@ -123,7 +123,7 @@ def read_both(
         served_by: The engine that serves the pair; the reference, which captures what was trained, if `None`.
 
     Raises:
-        InputError: A flag of the config is not usable, whoever reads it.
+        InputError: A flag of the config is not usable by any reader.
     """
     trained, trained_flags = _read(layers.read_trained, layers, target, trained_as, file, "trained_as")
     if served_by is None:
@@ -144,7 +144,7 @@ def _read(
     key: str,
 ) -> tuple[Reading | InputError, DraftFlags | None]:
     try:
-        # First, since the key of the pair file is at fault if this is not known, and not the ids in the config.
+        # Before the ids are read: if the convention is not known, the pair file's key is at fault and not the ids.
         find_convention(convention, architecture=target.architecture, file=file, key=key)
     except InputError as error:
         return error, None

@@ -1,4 +1,4 @@
-"""A draft's layers by engine, as a table."""
+"""A draft's boundaries by engine and trainer, as a table."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from rich.text import Text
 
 from harness.commands.layers import EngineLayers, LayersReport
 from harness.facts.conventions import states_text
-from harness.facts.keys import IDS_KEY
+from harness.facts.keys import EAGLE_SECTION, IDS_KEY
 
 __all__ = ["layers_report"]
 
 
 def layers_report(report: LayersReport) -> Group:
-    """Return which boundaries each engine and trainer would use, with those that differ marked."""
+    """Return the boundaries that each engine and trainer would use, with those marked that differ."""
     config = report.config
-    ids = f"{config.key} = {list(config.ids)}" if config.ids is not None else "no layer ids: each takes its default"
-    assumed = ", the likeliest writer of this kind of config; say otherwise with --trained-as" if report.assumed else ""
+    ids = (
+        f"{config.key} = {list(config.ids)}" if config.ids is not None else "without layer ids: each takes its default"
+    )
+    assumed = ", the likeliest writer of this kind of config; name another with --trained-as" if report.assumed else ""
     lines: list[RenderableType] = [
         Text(f"{config.file}: {config.family.name}, {ids}"),
         Text(f"trained as {report.trained_as}{assumed}: boundaries {_list(report.trained)}"),
@@ -40,12 +42,12 @@ def layers_report(report: LayersReport) -> Group:
     faults = dict.fromkeys(engine.reading.fault for engine in report.engines.values() if engine.reading is not None)
     lines += [Text(f"\nknown fault: {fault}") for fault in faults if fault is not None]
     if config.nested is None and config.top is not None:
-        lines += [Text(""), Text(f"SGLang reads {IDS_KEY} under eagle_config only; here it stands at the top level")]
+        lines += [Text(""), Text(f"SGLang reads {IDS_KEY} only under {EAGLE_SECTION}; here it is at the top level")]
     return Group(*lines)
 
 
 def _list(boundaries: tuple[int, ...] | None) -> str:
-    return "not known without a target" if boundaries is None else str(list(boundaries))
+    return "unknown without a target" if boundaries is None else str(list(boundaries))
 
 
 def _advice(engine: EngineLayers, *, differs: bool) -> str:

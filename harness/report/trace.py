@@ -1,20 +1,22 @@
-"""A pair's pipeline on one screen."""
+"""A pair's pipeline of aux hidden states, on one screen."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.commands.trace import Step, Trace
 from harness.errors import one_line
+from harness.facts.conventions import states_text
 
 __all__ = ["trace_report"]
 
 
 def trace_report(trace: Trace) -> Group:
-    """Return the steps, each with its value and source, and the first that does not agree."""
+    """Return the steps, each with its value and source, and the first step that does not agree."""
     first = trace.first_wrong
     width = max(len(step.name) for step in trace.steps)
     lines: list[RenderableType] = [Text(f"{trace.pair}: from the config to the first proposals")]
@@ -27,7 +29,9 @@ def trace_report(trace: Trace) -> Group:
     if first is None:
         lines.append(Text("every step agrees with those before it", style="green"))
     else:
-        lines.append(Text(f"first that does not agree: {first.name}: {one_line(first.note or '')}", style="bold red"))
+        lines.append(
+            Text(f"first step that does not agree: {first.name}: {one_line(first.note or '')}", style="bold red")
+        )
     return Group(*lines)
 
 
@@ -35,5 +39,10 @@ def _value(step: Step) -> str:
     if step.value is None:
         return step.note or "none"
     if isinstance(step.value, dict):
-        return ", ".join(f"{name} {json.dumps(value)}" for name, value in step.value.items())
-    return json.dumps(step.value)
+        return ", ".join(f"{name} {_text(value)}" for name, value in step.value.items())
+    return _text(step.value)
+
+
+def _text(value: Any) -> str:
+    # A state that is not any boundary's is null in JSON, and has a word for people.
+    return states_text(value) if isinstance(value, list) and None in value else json.dumps(value)

@@ -1,4 +1,4 @@
-"""A translation of layer ids, as text."""
+"""Layer ids in two conventions, as text."""
 
 from __future__ import annotations
 

@@ -181,9 +181,9 @@ def test_the_target_says_layers_and_architecture(harness: Command) -> None:
     ("config", "options", "says"),
     [
         ({"architectures": ["PEagleDraftModel"]}, (), "a P-EAGLE draft has several layers"),
-        ({"architectures": ["MedusaModel"]}, (), "of no known kind of draft"),
-        ({"architectures": ["LlamaForCausalLM"]}, (), "of no known kind of draft"),
-        ({"speculators_model_type": "dflash"}, (), "of no known kind of draft"),
+        ({"architectures": ["MedusaModel"]}, (), "not of a known kind of draft"),
+        ({"architectures": ["LlamaForCausalLM"]}, (), "not of a known kind of draft"),
+        ({"speculators_model_type": "dflash"}, (), "not of a known kind of draft"),
         ({"architectures": ["LlamaForCausalLMEagle3"], KEY: [1], "eagle_config": {KEY: [2]}}, (), "two keys"),
         ({"architectures": ["LlamaForCausalLMEagle3"], "eagle_config": 3}, (), "expected an object"),
         (
@@ -211,3 +211,10 @@ def test_no_such_draft(tmp_path: Path, harness: Command) -> None:
     outcome = harness("layers", tmp_path / "nowhere")
     assert outcome.status == 2
     assert "does not exist" in outcome.err
+
+
+@pytest.mark.parametrize("command", ["trace", "layers", "translate"])
+def test_the_help_says_what_a_boundary_is_in_the_words_of_engines(command: str, harness: Command) -> None:
+    text = " ".join(harness(command, "--help").out.split())
+    assert "aux hidden state after block k" in text
+    assert command == "translate" or "aux hidden states" in text

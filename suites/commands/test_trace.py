@@ -103,10 +103,10 @@ def test_the_first_disagreement_of_a_kimi_is_marked_at_true_size(tmp_path: Path,
     assert outcome.json["first_wrong"] == "served by"
     assert steps["trained as"]["value"] == [0, 3, 31]
     assert (steps["served by"]["ok"], steps["served by"]["value"]) == (False, None)
-    assert "stands for no hidden state" in steps["served by"]["note"]
+    assert "does not stand for a hidden state" in steps["served by"]["note"]
     text = " ".join(harness("trace", file, "--static").out.split())
     assert "✗ served by" in text
-    assert "first that does not agree: served by" in text
+    assert "first step that does not agree: served by" in text
 
 
 @pytest.mark.parametrize(("version", "served", "status"), [("0.5.12", [3, 31, 59], 1), ("0.5.13", [2, 30, 58], 0)])
@@ -195,7 +195,9 @@ def test_states_that_a_known_fault_spoils_do_not_agree(static: bool, tmp_path: P
     step = _steps(outcome.json)["served by"]
     assert (step["ok"], step["value"]) == (False, [None, None, None])
     assert "sglang#39286" in step["note"]
-    assert "sglang#39286" in harness("trace", file, "--static").out.splitlines()[-1]
+    text = harness("trace", file, "--static").out
+    assert "sglang#39286" in text.splitlines()[-1]
+    assert "✗ served by [none, none, none]" in " ".join(text.split())
 
 
 def test_a_release_that_captures_nothing_is_no_width_for_the_checkpoint(tmp_path: Path, harness: Command) -> None:

@@ -84,8 +84,12 @@ def test_the_convention_that_is_written_can_lose_them_as_well(harness: Command) 
         (("--from", "sglang", *LLAMA), "1 31", "never reached"),
         (("--from", "specforge", "--to", "sglang", *LLAMA), "1 31", "cannot say these boundaries"),
         (("--from", "nobody", *LLAMA), "1", "unknown layer-id convention"),
-        (("--from", "sglang", "--arch", "Unknown", "--layers", "4"), "1", "no rule is known"),
-        (("--from", "vllm", *LLAMA), "40", "stands for no hidden state"),
+        (
+            ("--from", "sglang", "--arch", "Unknown", "--layers", "4"),
+            "1",
+            "reads layer ids of this target is not known",
+        ),
+        (("--from", "vllm", *LLAMA), "40", "does not stand for a hidden state"),
     ],
 )
 def test_what_cannot_be_said_is_refused(options: tuple[str, ...], ids: str, says: str, harness: Command) -> None:

@@ -100,7 +100,7 @@ def test_the_other_reading_is_another_one() -> None:
     assert kimi.read("sglang==0.5.12") == [3, 31, 59]
     oss = facts_of(FOLDER / "gpt-oss-120b.pair.toml")
     for convention in ("modelopt", "sglang==0.5.16"):
-        with pytest.raises(InputError, match="stands for no hidden state"):
+        with pytest.raises(InputError, match="does not stand for a hidden state"):
             oss.read(convention)
 
 

@@ -26,7 +26,7 @@ def _unread(file: Path) -> Pair:
 
 def test_the_sentinel_is_no_boundary_today_and_the_engine_dies_of_it(tmp_path: Path) -> None:
     file = kimi_pair(tmp_path, [-1, 2, 4], trained_as="sglang-sentinel")
-    with pytest.raises(InputError, match="layer id -1 stands for no hidden state"):
+    with pytest.raises(InputError, match="layer id -1 does not stand for a hidden state"):
         prepare(file, engine="sglang")
     pair = _unread(file)
     assert pair.wiring.trained.boundaries == (0, 3, 5)

@@ -1,6 +1,6 @@
-"""What a decoder's forward looks at while it captures, read off its syntax tree.
+"""How a decoder's forward captures, read from its syntax tree.
 
-The setter says which layers are meant; whether anything is captured is decided in the forward's loop over layers.
+The setter says which layers are meant; the forward's loop over layers decides whether anything is captured.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class CaptureLoop:
 
     Attributes:
         source: Its file and class.
-        tests_list: Whether the loop asks if a layer's index is in `layers_to_capture`.
-        tests_flags: Whether it asks for the flag `_is_layer_to_capture` on the layer.
-        after_last: Whether the list is asked for N once more after the loop.
-        counted: Whether captured tensors are counted against the list, and a difference raises.
-        embedding_raises: Whether the residual is added unasked, which fails at boundary 0 where there is none yet.
-        without_residual: Whether the loop keeps a residual stream that what is captured leaves out.
+        tests_list: Whether the loop tests if a layer's index is in `layers_to_capture`.
+        tests_flags: Whether it tests the flag `_is_layer_to_capture` of the layer.
+        after_last: Whether the forward tests the list for N once more after the loop.
+        counted: Whether it counts the captured tensors against the list, and raises if the counts differ.
+        embedding_raises: Whether it adds the residual unconditionally, which fails at boundary 0, before the first one.
+        without_residual: Whether the loop keeps a residual stream that the captured tensors leave out.
     """
 
     source: str
@@ -41,16 +41,16 @@ class CaptureLoop:
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """What the loop looks at: `layers_to_capture`, `_is_layer_to_capture`, both or nothing."""
+        """The marks that the loop tests: `layers_to_capture`, `_is_layer_to_capture`, both or neither."""
         return tuple(name for name, tested in ((LIST, self.tests_list), (FLAG, self.tests_flags)) if tested)
 
     def captured(self, num_layers: int, listed: list[int] | None, flagged: set[int]) -> tuple[int | None, ...] | None:
-        """Return the boundaries that a forward captures, ascending; `None` as a whole where it raises instead.
+        """Return the boundaries that a forward captures, ascending; `None` as a whole if it raises instead.
 
-        A state that is no boundary's, since the residual is left out of it, is `None`; the embedding has none yet.
+        A state without its residual is not any boundary's, and is `None`; the embedding does not have a residual yet.
 
         Args:
-            num_layers: The decoder's blocks, N.
+            num_layers: The decoder's number of blocks, N.
             listed: `layers_to_capture` as the setter left it.
             flagged: The layers on which it set the flag.
         """
@@ -70,9 +70,9 @@ class CaptureLoop:
 
 
 def read_loop(sources: SglangSources, decoder: ModelClass) -> CaptureLoop | None:
-    """Return how a decoder's forward captures, `None` where it has no forward among the model files."""
+    """Return how a decoder's forward captures, `None` if its forward is not in the model files."""
     lineage = [entry for entry in sources.lineage(decoder) if entry.method("forward") is not None]
-    # A forward that hands the work to its base's says nothing itself.
+    # A forward that only calls its base's does not capture anything itself.
     while len(lineage) > 1 and _calls_super(_forward(lineage[0])):
         del lineage[0]
     if not lineage:
@@ -139,21 +139,21 @@ def _named(node: ast.AST, name: str) -> bool:
 
 
 def _adds_residual(node: ast.AST) -> bool:
-    """Whether a statement adds `residual` without asking whether there is one."""
+    """Whether a statement adds `residual` without testing whether there is one."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and _named(node.right, "residual"):
         return True
-    return any(_adds_residual(child) for child in _unasked(node))
+    return any(_adds_residual(child) for child in _unconditional(node))
 
 
-def _unasked(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield a node's children, without those that stand under a question about the residual."""
+def _unconditional(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node's children, except those that depend on a test of the residual."""
     if isinstance(node, ast.IfExp | ast.If) and any(_named(part, "residual") for part in ast.walk(node.test)):
         return
     yield from ast.iter_child_nodes(node)
 
 
 def _leaves_residual_out(capture: ast.If) -> bool:
-    """Whether what stands under a capture's question says nothing of the residual, and calls nobody who would."""
+    """Whether a capture appends plain names only and does not mention the residual, nor calls what might add it."""
     parts = [part for statement in capture.body for part in ast.walk(statement)]
     appended = [part for part in parts if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute)]
     plain = [part for part in appended if all(isinstance(argument, ast.Name) for argument in part.args)]

@@ -1,8 +1,8 @@
-"""What a class' setter asks its decoder to capture: the setter's own code, run on stand-in objects.
+"""The boundaries that a class' setter asks its decoder to capture: the setter's own code, run on stand-in objects.
 
 The stand-ins are fakes and are named so: they have a config of N layers, N empty layers and a last pipeline rank, and
-nothing of a model. What the code that runs leaves on them, together with what the decoder's forward looks at
-(`harness.facts.reading.loops`), says which boundaries would be captured.
+none of a model's other parts. The marks that the setter leaves on them, together with the marks that the decoder's
+forward tests (`harness.facts.reading.loops`), say which boundaries would be captured.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.facts.conventions import states_text
 from harness.facts.reading.loops import FLAG, LIST, CaptureLoop, read_loop
 from harness.facts.reading.sources import SETTER, ModelClass, SglangSources
 
 __all__ = ["CaptureOutcome", "SetterReading", "run_setter"]
 
-# What a setter may call: it has lists to make and attributes to set, and neither files nor modules to open.
+# Everything that a setter may call. It makes lists and sets attributes; with these it cannot open a file or a module.
 _BUILTINS: dict[str, Any] = {
     known.__name__: known
     for known in (
@@ -32,12 +33,12 @@ _BUILTINS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class CaptureOutcome:
-    """What asking for layer ids came to.
+    """The result of asking a class for layer ids.
 
     Attributes:
-        boundaries: The boundary of each captured tensor, in order, `None` for a tensor that is no boundary's; `None`
-            as a whole where nothing came out because of `error`.
-        error: The error, one line; `None` where there was none.
+        boundaries: The boundary of each captured tensor, in order, `None` for one that is not any boundary's; `None` as
+            a whole if `error` kept it from capturing.
+        error: The error, one line; `None` if there was none.
     """
 
     boundaries: tuple[int | None, ...] | None
@@ -46,7 +47,7 @@ class CaptureOutcome:
     def __str__(self) -> str:
         if self.boundaries is None:
             return f"raises {self.error}"
-        return f"[{', '.join('none' if one is None else str(one) for one in self.boundaries)}]"
+        return states_text(self.boundaries)
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,10 @@ class SetterReading:
 
     Attributes:
         outcome: The boundaries that would be captured.
-        sets: What it left on the decoder: `layers_to_capture`, `_is_layer_to_capture`, both or nothing.
-        decoder: The decoder's file and class, the last that the setters passed on to; `None` where none was reached.
+        sets: The marks that it left on the decoder: `layers_to_capture`, `_is_layer_to_capture`, both or neither.
+        decoder: The decoder's file and class, the last that the setters passed on to; `None` if none was reached.
         loop: How that decoder's forward captures.
-        not_followed: Why the run says nothing; `None` where it does.
+        not_followed: Why the run does not have an outcome; `None` if it has one.
     """
 
     outcome: CaptureOutcome | None
@@ -69,16 +70,16 @@ class SetterReading:
 
     @property
     def same_mechanism(self) -> bool:
-        """Whether the forward looks at something that the setter set: otherwise it captures nothing."""
+        """Whether the forward tests a mark that the setter set; if not, it captures nothing."""
         return self.loop is not None and any(name in self.sets for name in self.loop.tests)
 
 
 class _NotFollowedError(Exception):
-    """The setter needs an object of which no stand-in can be made."""
+    """The setter needs an object that cannot be stood in for."""
 
 
 class _Anything:
-    """Stand-in for a name that the setter takes from its module: every answer is itself, and true."""
+    """Stand-in for a name that the setter takes from its module: every attribute and result is itself, and true."""
 
     def __getattr__(self, name: str) -> _Anything:
         if name.startswith("__"):
@@ -90,7 +91,7 @@ class _Anything:
 
 
 class _StandInLayer:
-    """Stand-in for a decoder block: takes flags."""
+    """Stand-in for a decoder block: accepts flags."""
 
 
 class _StandInConfig:
@@ -114,7 +115,7 @@ class _StandIn:
         self.layers = [_StandInLayer() for _ in range(num_layers)]
 
     def __getattr__(self, name: str) -> Any:
-        # Only what the object does not have yet arrives here.
+        # Python calls this only for an attribute that the object does not have yet.
         if name.startswith("__"):
             raise AttributeError(name)
         found = self._sources.find_method(self._cls, name)
@@ -122,19 +123,19 @@ class _StandIn:
             return types.MethodType(_compile(*found), self)
         part = _part(self._sources, self._cls, name)
         if part is None:
-            raise AttributeError(f"{self._cls.name} has no {name}")
+            raise AttributeError(f"{self._cls.name} does not have {name}")
         made = _StandIn(self._sources, part, self._num_layers)
         setattr(self, name, made)
         return made
 
     def parts(self) -> list[_StandIn]:
-        """Return this stand-in and those that were asked for through it."""
+        """Return this stand-in and those that were reached through it."""
         own = [value for value in vars(self).values() if isinstance(value, _StandIn)]
         return [self, *(part for value in own for part in value.parts())]
 
 
 def _compile(owner: ModelClass, method: ast.FunctionDef) -> types.FunctionType:
-    """Return a method's own code as a function; names of its module are stand-ins that answer anything."""
+    """Return a method's own code as a function; names of its module are stand-ins with every attribute."""
     bare = copy.deepcopy(method)
     bare.decorator_list, bare.returns = [], None
     for argument in [*bare.args.posonlyargs, *bare.args.args, *bare.args.kwonlyargs]:
@@ -149,10 +150,10 @@ def _compile(owner: ModelClass, method: ast.FunctionDef) -> types.FunctionType:
 
 
 def _part(sources: SglangSources, cls: ModelClass, name: str) -> ModelClass | None:
-    """Return the class of what a class' constructors put under `self.name`; `None` where they put nothing there.
+    """Return the class of the object that a class' constructors put under `self.name`, `None` if they put none there.
 
     Raises:
-        _NotFollowedError: They put something there whose class is not among the model files.
+        _NotFollowedError: The object's class is not in the model files.
     """
     lineage = sources.lineage(cls)
     unknown: str | None = None
@@ -169,7 +170,7 @@ def _part(sources: SglangSources, cls: ModelClass, name: str) -> ModelClass | No
                 return made
             unknown = ast.unparse(value.func)
     if unknown is not None:
-        raise _NotFollowedError(f"{cls.name}.{name} is made by {unknown}, which is no class of SGLang's model files")
+        raise _NotFollowedError(f"{cls.name}.{name} is made by {unknown}, which is not a class of SGLang's model files")
     return None
 
 
@@ -233,9 +234,9 @@ def run_setter(sources: SglangSources, cls: ModelClass, ids: Sequence[int] | Non
 
     Args:
         sources: The release.
-        cls: A class of it that has the setter.
+        cls: A class of the release that has the setter.
         ids: The layer ids asked for, `None` for SGLang's default.
-        num_layers: N.
+        num_layers: The number of blocks, N.
     """
     stand_in = _StandIn(sources, cls, num_layers)
     error: str | None = None
@@ -257,17 +258,17 @@ def run_setter(sources: SglangSources, cls: ModelClass, ids: Sequence[int] | Non
     if error is not None:
         return SetterReading(CaptureOutcome(None, error), sets, named, loop)
     if loop is None:
-        return SetterReading(None, sets, named, None, f"{named} has no forward among the model files")
+        return SetterReading(None, sets, named, None, f"the forward of {named} is not in the model files")
     listed = vars(decoder).get(LIST)
     flagged = {index for index, layer in enumerate(decoder.layers) if getattr(layer, FLAG, False)}
     captured = loop.captured(num_layers, None if listed is None else list(listed), flagged)
     if captured is None:
-        why = f"in the forward, told to capture {list(listed or ())}"
+        why = f"in the forward, asked to capture {list(listed or ())}"
         return SetterReading(CaptureOutcome(None, why), sets, named, loop)
     return SetterReading(CaptureOutcome(captured), sets, named, loop)
 
 
 def _sets(part: _StandIn) -> tuple[str, ...]:
-    """Return which of the two marks a setter left on a stand-in."""
+    """Return the marks that a setter left on a stand-in."""
     marks = ((LIST, LIST in vars(part)), (FLAG, any(vars(layer) for layer in part.layers)))
     return tuple(name for name, found in marks if found)

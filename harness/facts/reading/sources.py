@@ -1,4 +1,4 @@
-"""SGLang's model files as syntax trees: of a wheel, an unpacked release or the installed package; never imported."""
+"""SGLang's model files as syntax trees, from a wheel, an unpacked release or the installed package; never imported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ModelClass:
     """A class of a model file.
 
     Attributes:
-        module: The file's name below `sglang/srt/models`, dotted and without its ending.
+        module: The file's name below `sglang/srt/models`, dotted and without its extension.
         node: Its syntax tree.
     """
 
@@ -40,7 +40,7 @@ class ModelClass:
         return self.node.name
 
     def method(self, name: str) -> ast.FunctionDef | None:
-        """Return the method that its body defines under `name`, `None` where it defines none."""
+        """Return the method that its body defines under `name`, `None` if it does not define one."""
         found = [node for node in self.node.body if isinstance(node, ast.FunctionDef) and node.name == name]
         return found[-1] if found else None
 
@@ -61,10 +61,10 @@ class SglangSources:
 
     @cached_property
     def trees(self) -> dict[str, ast.Module]:
-        """The files' syntax trees, by module; a file that is no Python of this interpreter is an error.
+        """The files' syntax trees, by module.
 
         Raises:
-            InputError: A file cannot be parsed.
+            InputError: A file cannot be parsed by this version of Python.
         """
         trees = {}
         for module, text in self.texts.items():
@@ -89,7 +89,7 @@ class SglangSources:
 
     @cached_property
     def _imported(self) -> dict[tuple[str, str], tuple[str, str]]:
-        """From a module and a name that it imports to the module and name it is defined under."""
+        """From a module and a name that it imports to the module that defines it and its name there."""
         found: dict[tuple[str, str], tuple[str, str]] = {}
         for module, tree in self.trees.items():
             for node in ast.walk(tree):
@@ -98,7 +98,7 @@ class SglangSources:
         return found
 
     def find_class(self, module: str, name: str) -> ModelClass | None:
-        """Return the class that `name` stands for in a module, `None` where it is none of the model files'."""
+        """Return the class that `name` means in a module, `None` if it is not in the model files."""
         here = (module, name)
         seen = set()
         while here not in self._classes:
@@ -109,7 +109,7 @@ class SglangSources:
         return self._classes[here]
 
     def resolve(self, module: str, node: ast.expr) -> ModelClass | None:
-        """Return the class that an expression of a module names, as `Base` or `qwen3_5.Base`."""
+        """Return the class that an expression of a module names, such as `Base` or `qwen3_5.Base`."""
         if isinstance(node, ast.Name):
             return self.find_class(module, node.id)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -118,19 +118,19 @@ class SglangSources:
         return None
 
     def lineage(self, cls: ModelClass) -> list[ModelClass]:
-        """Return a class and its bases among the model files, in the order in which Python looks up a method."""
+        """Return a class and its bases in the model files, in the order in which Python looks up a method."""
         order = [cls]
         for base in cls.node.bases:
-            # A base of another package has nothing to say here.
+            # A base from another package, such as nn.Module, does not define how states are captured.
             found = self.resolve(cls.module, base)
             if found is not None:
                 order += self.lineage(found)
-        # A base that several share comes after all of them.
+        # As in Python, a base that several classes share comes after all of them.
         last = {id(entry): index for index, entry in enumerate(order)}
         return [entry for index, entry in enumerate(order) if last[id(entry)] == index]
 
     def find_method(self, cls: ModelClass, name: str) -> tuple[ModelClass, ast.FunctionDef] | None:
-        """Return the method that a class has under `name`, its own or a base's, with the class that defines it."""
+        """Return the method that a class has under `name`, its own or inherited, with the class that defines it."""
         for entry in self.lineage(cls):
             method = entry.method(name)
             if method is not None:
@@ -152,7 +152,7 @@ class SglangSources:
                         yield found
 
     def capturing_classes(self) -> list[ModelClass]:
-        """Return the registry's classes that have the setter, their own or a base's, by module and name."""
+        """Return the registry's classes that have the setter, their own or inherited, by module and name."""
         found = [cls for cls in self.entry_classes() if self.find_method(cls, SETTER) is not None]
         return sorted(found, key=lambda cls: (cls.module, cls.name))
 
@@ -162,7 +162,7 @@ def _is_name(node: ast.AST, name: str) -> bool:
 
 
 def _models_module(module: str, node: ast.ImportFrom) -> str | None:
-    """Return the model file that an import reads from, `None` for another package's."""
+    """Return the model file that an import reads from, `None` if it is another package's."""
     if node.level:
         package = module.split(".")[: -node.level]
         return ".".join([*package, *filter(None, [node.module])])
@@ -173,7 +173,7 @@ def _models_module(module: str, node: ast.ImportFrom) -> str | None:
 
 
 def find_installed() -> Path | None:
-    """Return the folder of the installed sglang, `None` where there is none; imports nothing."""
+    """Return the folder of the installed sglang, `None` if it is not installed; imports nothing."""
     found = importlib.util.find_spec("sglang")
     if found is None or not found.submodule_search_locations:
         return None
@@ -184,10 +184,10 @@ def read_sources(path: Path) -> SglangSources:
     """Read a release's model files.
 
     Args:
-        path: A wheel; or a folder that is, or holds, the package `sglang` (an unpacked wheel, a checkout's `python`).
+        path: A wheel; or a folder that is, or contains, the package `sglang`: an unpacked wheel, a checkout's `python`.
 
     Raises:
-        InputError: There is nothing of SGLang there, or its release is not said.
+        InputError: SGLang is not there, or its release cannot be told.
     """
     if path.is_file():
         return _read_wheel(path)
@@ -197,9 +197,9 @@ def read_sources(path: Path) -> SglangSources:
             texts = {_module(file.relative_to(models)): _text(file.read_bytes(), file) for file in models.rglob("*.py")}
             return SglangSources(_folder_version(folder), str(folder), texts)
     raise InputError(
-        "no model files of SGLang are here",
+        "SGLang's model files are not here",
         file=path,
-        found="neither a wheel nor a folder that holds srt/models",
+        found="neither a wheel nor a folder with srt/models",
         expected="a wheel of sglang, or the folder of an unpacked one",
         next_step="pip download --no-deps sglang==VERSION and give the wheel",
     )
@@ -209,9 +209,9 @@ def _read_wheel(path: Path) -> SglangSources:
     try:
         name, version, _, _ = parse_wheel_filename(path.name)
     except InvalidWheelFilename as error:
-        raise InputError("this file is no wheel", file=path, expected="sglang-VERSION-….whl") from error
+        raise InputError("this file is not a wheel", file=path, expected="sglang-VERSION-….whl") from error
     if name != "sglang":
-        raise InputError("this wheel is another package's", file=path, found=name, expected="sglang")
+        raise InputError("this wheel is of another package", file=path, found=name, expected="sglang")
     try:
         with zipfile.ZipFile(path) as wheel:
             names = [name for name in wheel.namelist() if name.startswith(_MODELS) and name.endswith(".py")]
@@ -219,7 +219,7 @@ def _read_wheel(path: Path) -> SglangSources:
     except (zipfile.BadZipFile, OSError) as error:
         raise InputError(f"this wheel cannot be read: {error}", file=path, next_step="download it again") from error
     if not texts:
-        raise InputError("this wheel holds no model files", file=path, expected=f"files below {_MODELS}")
+        raise InputError("this wheel does not have model files", file=path, expected=f"files below {_MODELS}")
     return SglangSources(str(version), path.name, texts)
 
 
@@ -231,17 +231,17 @@ def _text(content: bytes, file: object) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError("a model file of SGLang is no UTF-8 text", file=str(file)) from error
+        raise InputError("a model file of SGLang is not UTF-8 text", file=str(file)) from error
 
 
 def _folder_version(folder: Path) -> str:
-    """Return the release that a package's folder says it is."""
+    """Return the release named in a package's folder."""
     for file in (folder / "_version.py", folder / "version.py"):
         said = _VERSION.search(file.read_text(encoding="utf-8", errors="replace")) if file.is_file() else None
         if said is not None:
             return said[1]
     raise InputError(
-        "the release of these files is not said",
+        "these files do not say which release they are",
         file=folder,
         key="_version.py",
         expected="a line __version__ = '0.5.23'",

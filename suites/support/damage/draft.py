@@ -55,7 +55,9 @@ _CONFIG = [
         (DRAFT_CONFIG, "architectures", "latent (MLA)", "found Eagle3DeepseekV2ForCausalLM", "harness layers"),
     ),
     _draft("of several layers at once", "architectures", ["PEagleDraftModel"], "a P-EAGLE draft has several layers"),
-    _draft("of a nameless kind", "architectures", ["\ud800\n"], "no known kind of draft", "LlamaForCausalLMEagle3"),
+    _draft(
+        "of a nameless kind", "architectures", ["\ud800\n"], "not of a known kind of draft", "LlamaForCausalLMEagle3"
+    ),
     _draft("of two layers", "num_hidden_layers", 2, "found 2", "expected 1"),
     _draft("eagle_config a list", "eagle_config", [1], "found [1]", "expected an object"),
     _draft("for a larger vocabulary", "vocab_size", 128, "another vocabulary", "found 128", "expected 64", "Next:"),
@@ -128,7 +130,7 @@ _LAYER_IDS = [
     Damage(
         "no ids and no default",
         all_of(drop_value(DRAFT_CONFIG, *_OUTER), pair_text('"specforge"', '"boundary"')),
-        (DRAFT_CONFIG, _NESTED, "no default", "Next: write"),
+        (DRAFT_CONFIG, _NESTED, "does not have default ids", "Next: write"),
     ),
 ]
 

@@ -76,7 +76,7 @@ def test_ids_are_written_for_a_release_with_a_fault_and_the_reading_says_so() ->
 
 
 def test_ids_that_the_rule_refuses_are_refused_before_any_fault() -> None:
-    with pytest.raises(InputError, match="stands for no hidden state"):
+    with pytest.raises(InputError, match="does not stand for a hidden state"):
         _read("0.5.23", GEMMA, [40])
 
 

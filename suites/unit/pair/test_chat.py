@@ -110,8 +110,8 @@ def test_tools_left_out_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ({"text": "hello", "tools": [TOOL]}, "tools are for messages"),
-        ({"token_ids": [1], "tools": [TOOL]}, "tools are for messages"),
+        ({"text": "hello", "tools": [TOOL]}, "tools need messages"),
+        ({"token_ids": [1], "tools": [TOOL]}, "tools need messages"),
         ({"messages": [USER], "tools": []}, "at least 1 item"),
         ({"messages": [USER], "tools": ["look_up"]}, "valid dictionary"),
     ],

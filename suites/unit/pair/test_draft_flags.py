@@ -117,7 +117,7 @@ def test_flags_that_are_absent_are_told(tmp_path: Path, harness: Command) -> Non
 
 
 @pytest.mark.parametrize(
-    ("value", "told"), [(True, "such a draft wants false"), (False, "no engine runs such a draft")]
+    ("value", "told"), [(True, "such a draft needs false"), (False, "no engine runs such a draft")]
 )
 def test_what_specforge_meant_by_norm_output_changed(value: bool, told: str, tmp_path: Path) -> None:
     remarks = read_draft_spec(_pair(tmp_path, norm_output=value).parent / "draft", "specforge").flags.remarks
@@ -162,7 +162,7 @@ def test_older_names_of_fc_norm(tmp_path: Path) -> None:
 
 def test_a_head_that_sglang_would_tie_although_it_is_shipped(tmp_path: Path) -> None:
     file = _pair(tmp_path, served_by="sglang==0.5.23", tie_word_embeddings=True)
-    assert "takes the embedding for it" in broken_contract(load_pair(file))[0]
+    assert "uses the embedding instead" in broken_contract(load_pair(file))[0]
     tensors = safetensors.torch.load_file(tmp_path / "draft/model.safetensors")
     assert tensors.pop("lm_head.weight").shape[0] == DRAFT_CONFIG["draft_vocab_size"]
     safetensors.torch.save_file(tensors, tmp_path / "draft/model.safetensors")
