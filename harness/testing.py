@@ -23,9 +23,9 @@ import torch
 from torch import nn
 
 from harness.errors import InputError
-from harness.facts.conventions import write_ids
 from harness.facts.flags import FLAGS
 from harness.facts.keys import EAGLE_SECTION, IDS_KEY
+from harness.facts.layer_ids import write_ids
 from harness.models.target import auto_class
 from harness.models.tiny import TINY_SIZES, TINY_TARGETS, move_norms_off_one
 from harness.pair.quiet import quiet

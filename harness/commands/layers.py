@@ -9,8 +9,9 @@ from pathlib import Path
 from packaging.version import Version
 
 from harness.errors import InputError
-from harness.facts.conventions import CONVENTIONS, Reading, write_ids
+from harness.facts.conventions import CONVENTIONS
 from harness.facts.known import faults_of
+from harness.facts.layer_ids import Reading, write_ids
 from harness.facts.sglang import SGLANG_ROWS, shared_class
 from harness.pair.layer_config import LayerConfig, read_layer_config
 from harness.pair.target_spec import read_target_spec

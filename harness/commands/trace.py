@@ -14,8 +14,9 @@ from harness.counts.rounds import accepted_prefix
 from harness.engines.base import Probe, Resolved, StateView
 from harness.engines.registry import find_prober
 from harness.errors import InputError
-from harness.facts.conventions import Reading, newest, states_text
+from harness.facts.conventions import newest
 from harness.facts.flags import FLAGS
+from harness.facts.layer_ids import Reading, states_text
 from harness.files import shown
 from harness.golden.find import golden_in_use
 from harness.golden.store import Golden, load_golden

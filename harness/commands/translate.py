@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.errors import InputError
-from harness.facts.conventions import Reading, newest, read_ids, write_ids
+from harness.facts.conventions import newest
+from harness.facts.layer_ids import Reading, read_ids, write_ids
 
 __all__ = ["Translation", "translate"]
 

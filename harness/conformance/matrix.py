@@ -10,8 +10,8 @@ from packaging.version import Version
 
 from harness.conformance.asked import NUM_LAYERS, AskedIds, asked_lists
 from harness.errors import InputError
-from harness.facts.conventions import find_convention, read_ids
 from harness.facts.known import KnownFault, find_known, not_judged
+from harness.facts.layer_ids import find_convention, read_ids
 from harness.facts.reading.setters import CaptureOutcome, SetterReading, run_setter
 from harness.facts.reading.sources import SETTER, ModelClass, SglangSources
 from harness.facts.sglang import LAST, shared_class

@@ -10,8 +10,8 @@ import torch
 
 from harness.detectors.base import Context, Finding, State
 from harness.errors import InputError
-from harness.facts.conventions import states_text
 from harness.facts.flags import FLAGS
+from harness.facts.layer_ids import states_text
 from harness.models.checkpoint import read_headers
 from harness.models.draft_contract import by_canonical_name, check_headers
 from harness.models.draft_weights import vocabulary_map

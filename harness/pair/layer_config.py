@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import InputError, quote
-from harness.facts.conventions import Reading, newest, read_ids
+from harness.facts.conventions import newest
 from harness.facts.families import FAMILIES, Family, recognise
 from harness.facts.keys import EAGLE_SECTION, IDS_KEY, NESTED_IDS_KEY
+from harness.facts.layer_ids import Reading, read_ids
 from harness.files import is_folder, read_json_object
 from harness.pair.config_values import ConfigValues
 from harness.pair.draft_flags import DraftFlags, read_flags

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.counts.rounds import Limits
 from harness.errors import InputError
-from harness.facts.conventions import states_text
+from harness.facts.layer_ids import states_text
 from harness.files import is_file
 from harness.pair.builtin import find_prompts
 from harness.pair.draft_spec import DraftSpec, describe_draft

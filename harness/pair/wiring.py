@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.errors import InputError
-from harness.facts.conventions import Reading, find_convention
 from harness.facts.families import Family
+from harness.facts.layer_ids import Reading, find_convention
 from harness.pair.draft_flags import DraftFlags
 from harness.pair.layer_config import LayerConfig
 from harness.pair.target_spec import TargetSpec

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from harness.commands.trace import Trace
     from harness.commands.translate import Translation
     from harness.conformance.matrix import ClassReport, Matrix, Row
-    from harness.facts.conventions import Reading
     from harness.facts.known import KnownFault
+    from harness.facts.layer_ids import Reading
 
 __all__ = [
     "ConformanceBody",

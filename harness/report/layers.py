@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.commands.layers import EngineLayers, LayersReport
-from harness.facts.conventions import states_text
 from harness.facts.keys import EAGLE_SECTION, IDS_KEY
+from harness.facts.layer_ids import states_text
 
 __all__ = ["layers_report"]
 

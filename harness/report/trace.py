@@ -10,7 +10,7 @@ from rich.text import Text
 
 from harness.commands.trace import Step, Trace
 from harness.errors import one_line
-from harness.facts.conventions import states_text
+from harness.facts.layer_ids import states_text
 
 __all__ = ["trace_report"]
 

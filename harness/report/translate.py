@@ -6,7 +6,7 @@ from rich.console import Group
 from rich.text import Text
 
 from harness.commands.translate import Translation
-from harness.facts.conventions import Reading, states_text
+from harness.facts.layer_ids import Reading, states_text
 
 __all__ = ["translate_report"]
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from harness.errors import InputError
-from harness.facts.conventions import read_ids
+from harness.facts.layer_ids import read_ids
 from harness.samples.formats import FORMATS, Sample, read_sample, write_sample
 from harness.testing import LayerCase, architectures, layer_ids, tiny_target
 from suites.contract.properties import capture, ids_of, states

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import InputError
-from harness.facts.conventions import read_ids
+from harness.facts.layer_ids import read_ids
 from harness.models.draft_contract import expected_tensors
 from harness.pair.draft_spec import DraftSpec, read_draft_spec
 from harness.testing import draft_configs, layer_ids, malformed_draft_configs

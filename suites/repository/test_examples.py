@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import InputError
-from harness.facts.conventions import read_ids
+from harness.facts.layer_ids import read_ids
 from harness.pair.builtin import find_prompts
 from harness.pair.pairfile import PairFile, read_pair_file
 from suites.support.builtin_pairs import ROOT

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.facts.conventions import states_text
+from harness.facts.layer_ids import states_text
 from harness.facts.reading.loops import FLAG, LIST, CaptureLoop, read_loop
 from harness.facts.reading.sources import SETTER, ModelClass, SglangSources
 

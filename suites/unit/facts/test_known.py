@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harness.errors import InputError
-from harness.facts.conventions import Reading, read_ids, states_text, write_ids
 from harness.facts.known import KNOWN, NO_RESIDUAL, NOTHING
+from harness.facts.layer_ids import Reading, read_ids, states_text, write_ids
 
 GEMMA, GEMMA_MM = "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"
 QWEN, INTERN, MINIMAX = (

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import InputError
-from harness.facts.conventions import CONVENTIONS, read_ids, write_ids
+from harness.facts.conventions import CONVENTIONS
+from harness.facts.layer_ids import read_ids, write_ids
 from harness.facts.sglang import MODEL_FILES
 
 
