@@ -31,11 +31,11 @@ class CheckResult:
     """A pair gated against its golden.
 
     Attributes:
-        measurement: The rates.
-        golden: What they were compared with.
+        measurement: The pair's rates.
+        golden: The golden that they were compared with.
         findings: Each detector's answer, in the pipeline's order.
-        notes: What is worth telling and decides nothing.
-        attribution: The first stage at which the run parts from the golden.
+        notes: Remarks that decide nothing.
+        attribution: The first stage at which the run differs from the golden.
     """
 
     measurement: Measurement

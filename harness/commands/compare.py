@@ -23,7 +23,7 @@ __all__ = ["Comparison", "Outcome", "Side", "compare", "read_result", "side_of"]
 
 
 class Outcome(enum.StrEnum):
-    """How the second side stands to the first."""
+    """How the second side compares with the first."""
 
     WORSE = "worse"
     BETTER = "better"
@@ -38,8 +38,8 @@ class Side:
 
     Attributes:
         label: The pair's name and what measured it.
-        counts: Each prompt's counts by id.
-        hashes: Each prompt's hash by id.
+        counts: Each prompt's counts, by its id.
+        hashes: The hash of each prompt's token ids, by its id.
     """
 
     label: str
@@ -52,11 +52,11 @@ class Comparison:
     """Two sides, compared.
 
     Attributes:
-        first: The first side.
-        second: The second.
-        prompts: Ids that both measured.
-        outcome: How the second stands to the first, by the acceptance rate.
-        drops: By name, how far each figure drops from the first side to the second.
+        first: Side A.
+        second: Side B.
+        prompts: Ids of the prompts that both measured.
+        outcome: How B compares with A, by the acceptance rate.
+        drops: How far each figure drops from A to B, by its name.
         margin: A drop that does not matter.
     """
 
@@ -69,12 +69,12 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """The command line's status: 1 where the second side is worse, 3 where nothing can be said."""
+        """The command line's status: 1 if B is worse, 3 if it cannot be decided."""
         return {Outcome.WORSE: 1, Outcome.INCONCLUSIVE: 3, Outcome.NOT_MEASURED: 3}.get(self.outcome, 0)
 
     @property
     def better(self) -> str | None:
-        """The label of the better side, `None` where neither is."""
+        """The label of the better side, `None` if neither is."""
         return {Outcome.WORSE: self.first.label, Outcome.BETTER: self.second.label}.get(self.outcome)
 
     @property
@@ -127,7 +127,7 @@ class _Result(pydantic.BaseModel):
         ids = [prompt.id for prompt in value]
         repeated = next((name for index, name in enumerate(ids) if name in ids[:index]), None)
         if repeated is not None:
-            raise ValueError(f"the prompt {repeated!r} stands twice")
+            raise ValueError(f"the prompt {repeated!r} occurs twice")
         return value
 
 
@@ -135,7 +135,7 @@ def read_result(file: Path) -> Side:
     """Read what `harness measure --json` or `harness check --json` printed.
 
     Raises:
-        InputError: The file is no such result.
+        InputError: The file is not such a result.
     """
     raw = read_json_object(file, what="result", next_step="write one with harness measure PAIR --json")
     try:
@@ -143,7 +143,7 @@ def read_result(file: Path) -> Side:
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         raise InputError(
-            "the file is no result of a measurement",
+            "the file is not a result of harness measure or check",
             file=file,
             key=".".join(str(part) for part in first["loc"]),
             found=first["msg"].removeprefix("Value error, "),
@@ -159,13 +159,14 @@ def compare(first: Side, second: Side, *, margin: float, alpha: float) -> Compar
     """Compare two sides on the prompts that both measured.
 
     Args:
-        first: The first side.
-        second: The second.
+        first: Side A.
+        second: Side B.
         margin: A drop of the rate that does not matter.
         alpha: Chance of a wrong outcome; each direction is one question.
 
     Raises:
-        InputError: The sides share no prompt, measured other prompts under one id, or have other chain lengths.
+        InputError: The sides do not share a prompt, measured different prompts under one id, or have different chain
+            lengths.
     """
     shared = tuple(name for name in first.counts if name in second.counts)
     if not shared:

@@ -25,9 +25,9 @@ class Measurement:
     """A pair's rates, without a verdict.
 
     Attributes:
-        pair: The pair.
-        run: What the engine returned.
-        seconds: Wall-clock time, loading included.
+        pair: The pair as it was run.
+        run: The engine's records.
+        seconds: Wall-clock time in seconds, loading included.
     """
 
     pair: Pair
@@ -40,7 +40,7 @@ class Measurement:
         return acceptance_of(self.run)
 
     def by_category(self) -> dict[str, Acceptance]:
-        """Return the acceptance of each category of prompts; none where only sums over all are known."""
+        """Return the acceptance of each category of prompts; empty if only sums over all are known."""
         if self.run.aggregate is not None:
             return {}
         categories = sorted({record.category for record in self.run.records})
@@ -63,9 +63,9 @@ def measure(pair: Pair, *, prompts: str | None = None, progress: Progress = SILE
     """Measure a pair's acceptance on text that it decodes itself.
 
     Args:
-        pair: The pair.
-        prompts: `--prompts`: the first N, or ids separated by commas; all where it is `None`.
-        progress: Where to tell how far it is.
+        pair: The pair, with the engine that measures it.
+        prompts: `--prompts`: the first N, or ids separated by commas; `None` takes all.
+        progress: Called as prompts are finished.
 
     Raises:
         HarnessError: The pair cannot be run as stated.

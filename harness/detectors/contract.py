@@ -1,4 +1,4 @@
-"""Contract: what the files say, without a forward. Ids by training and by serving, and the vocabulary maps."""
+"""Contract: what the files say, without a forward: the ids as trained and as served, the flags, the vocabulary maps."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ContractFigures:
 
 
 def detect(context: Context) -> Finding[ContractFigures]:
-    """Say what would run and be wrong; tell what differs from the golden, which decides nothing."""
+    """Report what would run and be wrong. What differs from the golden is a note and decides nothing."""
     problems = [*unservable(context.pair), *broken_contract(context.pair)]
     wiring = context.pair.wiring
     figures = ContractFigures(
@@ -65,7 +65,7 @@ def detect(context: Context) -> Finding[ContractFigures]:
 
 
 def unservable(pair: Pair) -> list[str]:
-    """Return why an engine of somebody else's is not started on a pair: it would die, or take tensors at random.
+    """Return why a foreign engine is not started on a pair: it would die, or load tensors that do not fit.
 
     The reference engine refuses such a pair itself, before anything runs.
     """
@@ -102,10 +102,12 @@ def broken_contract(pair: Pair) -> list[str]:
             f"tie_word_embeddings = true in {draft.config_file}, and the checkpoint has a head of its own (lm_head): "
             f"{wiring.served.convention} takes the embedding for it"
         )
+    # A wrong map neither fails nor shows in the draft's logits: it proposes other tokens than the draft chose.
     maps = vocabulary_map(draft)
     if maps is None:
         return problems
     d2t, t2d = maps
+    # d2t holds offsets: draft token i is target token i + d2t[i]. t2d marks the same target tokens as a mask.
     reachable = torch.zeros_like(t2d)
     targets = torch.arange(len(d2t)) + d2t
     reachable[targets] = True
@@ -132,7 +134,7 @@ def _head_is_dropped(pair: Pair) -> bool:
 
 
 def _flag_problems(wiring: Wiring, file: Path) -> list[str]:
-    """Return the flags by which the draft is served otherwise than it was trained."""
+    """Return the flags in which the draft is served differently than it was trained."""
     trained, served = wiring.trained_flags, wiring.served_flags
     problems = []
     for name in trained.differing(served):
@@ -143,7 +145,7 @@ def _flag_problems(wiring: Wiring, file: Path) -> list[str]:
 
 
 def _differences(context: Context) -> tuple[str, ...]:
-    """Tell what differs from the golden's record. Hashes explain and never decide."""
+    """Return what differs from the golden's record. Hashes explain a finding and never decide one."""
     document, wiring = context.golden.document, context.pair.wiring
     notes = []
     if list(wiring.served.boundaries) != document.wiring.boundaries:

@@ -26,7 +26,7 @@ __all__ = [
     "translate_body",
 ]
 
-# What a step has: a mapping by names of its own, or ids, or nothing. Norms of states may be no numbers.
+# What a step has: a mapping by names of its own, or ids, or nothing. Norms of states need not be finite.
 StepValue = Mapping[str, bool | Unbounded | str | Sequence[int | Unbounded] | None] | Sequence[int] | None
 
 
@@ -162,7 +162,7 @@ class ReadingBody:
 
     Attributes:
         convention: The convention, with its version.
-        ids: The ids.
+        ids: The ids, as that convention writes them.
         rule: Its rule in words.
         source: Where the rule was read.
         lost: What it does not keep of the ids, each in words.
@@ -214,7 +214,7 @@ class AskedBody:
     Attributes:
         asked: The list's name.
         ids: The layer ids; `None` for the engine's own default.
-        captured: The boundary of each captured tensor, `None` for one that is no boundary; `None` as a whole if an
+        captured: The boundary of each captured tensor, `None` for one that is not a boundary; `None` as a whole if an
             error was raised.
         raised: The error.
         obtained: How that is known: `ran end to end`, `ran forward` or `setter only`.
@@ -250,7 +250,7 @@ class ClassBody:
         obtained: The strongest of `rows`.
         reason: Why its forward did not run, or why it is not judged.
         verdict: The worst of `rows`, or one about the class as a whole.
-        evidence: Of the known difference that it shows, or should.
+        evidence: Where the known difference is documented that it shows, or should.
         rows: The class, asked for each list.
     """
 
