@@ -1,1 +1,1 @@
-"""Counts and the arithmetic on them: what engines return, the round rule, rates, intervals. No torch."""
+"""Counts and the arithmetic on them: what engines return, the round rule, rates, intervals. Imports no torch."""

@@ -8,8 +8,8 @@ With `accepted` of `proposed` tokens in each verify round, and one bonus token a
 - conditional position rate c_i = u_i / u_(i-1), c_0 = u_0;
 - step accuracy t_i = share of all positions at which the draft's teacher-forced argmax of step i is the text's token.
 
-The round that ends in EOS is in none of them. Nothing measured gives `None`, never 0 or 1. Each is a ratio of sums over
-prompts, and carries the standard error of one, prompts as clusters.
+None of them includes the round that ends in EOS. A figure that was not measured is `None`, never 0 or 1. Each figure is
+a ratio of sums over prompts, with the standard error of such a ratio; the prompts are its clusters.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ class PromptCounts:
     """One prompt's counts, the sufficient statistic of every rate.
 
     Attributes:
-        id: The prompt.
+        id: The prompt's id.
         histogram: Rounds by accepted count, k+1 entries.
-        correct: Per step, positions at which the teacher-forced draft was right; `None` where the engine cannot know.
-        evaluated: Per step, positions at which that was asked.
+        correct: Positions at which the teacher-forced draft is right, for each step; `None` if the engine does not know
+            them.
+        evaluated: Positions at which the draft was asked, for each step.
     """
 
     id: str
@@ -53,7 +54,7 @@ class PromptCounts:
     def of(
         cls, name: str, histogram: Sequence[int], correct: Sequence[int] | None, evaluated: Sequence[int] | None
     ) -> PromptCounts:
-        """Return counts out of the lists that a file holds."""
+        """Return the counts that a file has as lists."""
         return cls(
             name,
             tuple(histogram),
@@ -83,9 +84,11 @@ Figure = Callable[[PromptCounts], tuple[int, int]]
 def figures(k: int) -> dict[str, Figure]:
     """Return, by name, what every figure adds up for one prompt: its numerator and its denominator.
 
-    `rate`; `length`, without the bonus token; `u0` and on, `c0` and on: position rates; `t0` and on: step accuracy.
+    `rate`; `length`, without the bonus token; the position rates `u0`, `u1` … and `c0`, `c1` …; the step accuracies
+    `t0`, `t1` …
     """
 
+    # Sums and not ratios: a prompt with more rounds weighs more, and one without any weighs nothing instead of 0/0.
     def reached(step: int) -> Figure:
         return lambda counts: (sum(counts.histogram[step + 1 :]), counts.rounds)
 
@@ -99,6 +102,7 @@ def figures(k: int) -> dict[str, Figure]:
 
     return {
         "rate": lambda counts: (counts.accepted, counts.proposed),
+        # The bonus token is the same for every prompt: added to the ratio afterwards, it does not touch its error.
         "length": lambda counts: (counts.accepted, counts.rounds),
         **{f"u{step}": reached(step) for step in range(k)},
         **{f"c{step}": conditional(step) for step in range(k)},
@@ -118,16 +122,16 @@ class Acceptance:
 
     Attributes:
         rate: Acceptance rate, 0 to 1.
-        length: Acceptance length in tokens a round, 1 to k+1.
+        length: Acceptance length in tokens a round, bonus token included, 1 to k+1.
         unconditional: u_i, k entries.
         conditional: c_i, k entries.
-        step_accuracy: t_i, k entries; empty where the engine cannot know.
+        step_accuracy: t_i, k entries; empty if the engine does not know it.
         rounds: Verify rounds.
         accepted: Draft tokens accepted.
         proposed: Draft tokens proposed.
-        prompts: Prompts measured, those without a round included.
-        errors: Standard errors by figure (`rate`, `length`, `u0`, `c0`, `t0` …), clustered by prompt; `None` where
-            nothing was measured or there is one prompt only.
+        prompts: Number of prompts measured, those without a round included.
+        errors: Standard errors by figure (`rate`, `length`, `u0`, `c0`, `t0` …), clustered by prompt; `None` if nothing
+            was measured, or on one prompt only.
     """
 
     rate: float | None
@@ -146,17 +150,18 @@ def counts_of(record: PromptRecord) -> PromptCounts:
     """Return a record's counts."""
     correct = evaluated = None
     if record.correct is not None:
+        # -1 marks steps past the end of the text: those were not asked.
         correct = tuple(int(value) for value in (record.correct == 1).sum(axis=0))
         evaluated = tuple(int(value) for value in (record.correct >= 0).sum(axis=0))
     return PromptCounts(record.id, record.histogram, correct, evaluated)
 
 
 def broken_counts(counts: PromptCounts, names: tuple[str, str] = ("correct", "evaluated")) -> str | None:
-    """Return what cannot be in one prompt's counts, `None` where nothing is wrong.
+    """Return the contradiction in one prompt's counts, `None` if they agree.
 
     Args:
-        counts: The counts.
-        names: What the file that they came from calls `correct` and `evaluated`.
+        counts: One prompt's counts, as a file has them.
+        names: The words of that file for `correct` and `evaluated`.
     """
     if counts.correct is None and counts.evaluated is None:
         return None
@@ -183,9 +188,10 @@ def measure_acceptance(counts: Iterable[PromptCounts]) -> Acceptance:
     k = steps.pop() if steps else 0
     ratios = {name: ratio(*columns(prompts, figure)) for name, figure in figures(k).items()}
     values = {name: None if value is None else value.estimate for name, value in ratios.items()}
+    # Counts that a file or a server made up can give shares above 1. Failing here is better than judging them.
     for name, value in values.items():
         if name != "length" and value is not None and not 0 <= value <= 1:
-            raise ValueError(f"{name} of {value} cannot be")
+            raise ValueError(f"{name} is {value}, which is not a share")
 
     def by_step(letter: str) -> tuple[float | None, ...]:
         return tuple(values[f"{letter}{step}"] for step in range(k))
@@ -205,17 +211,18 @@ def measure_acceptance(counts: Iterable[PromptCounts]) -> Acceptance:
 
 
 def acceptance_of(run: Run) -> Acceptance:
-    """Return the acceptance over a run's prompts: from their own counts, or from the sums where those are all there is.
+    """Return the acceptance over a run's prompts: from their own counts, or from sums if the engine knows only those.
 
-    Sums carry no standard error: how far prompts differ is not in them.
+    Sums do not have a standard error: they do not show how far prompts differ.
     """
     if run.aggregate is None:
         return measure_acceptance(counts_of(record) for record in run.records)
+    # One prompt in place of all: the ratios are the same.
     whole = measure_acceptance([PromptCounts("", run.aggregate)])
     return replace(whole, prompts=len(run.records), errors=dict.fromkeys(whole.errors))
 
 
 def repeated_ngram_ratio(ids: Sequence[int], width: int = 8) -> float:
-    """Return the share of a text's `width`-grams that have occurred before in it: near 1 for a loop."""
+    """Return the share of a text's n-grams of `width` tokens that have occurred in it before: near 1 for a loop."""
     grams = [tuple(ids[start : start + width]) for start in range(len(ids) - width + 1)]
     return 1 - len(set(grams)) / len(grams) if grams else 0.0

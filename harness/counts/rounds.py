@@ -1,8 +1,12 @@
-"""Which verify rounds count: the one owner of that rule, for replay and for both decoders.
+"""Which tokens of a chain are accepted and which verify rounds count: one owner of both rules, for every engine.
 
-Positions in a continuation are counted from 0, the token that prefill puts out. A round that starts at position i has
-i+1 tokens out, and counts if that is fewer than the limit, the prefill's token included (SGLang's rule). It is counted
-in full: the text therefore goes on k tokens past the limit. A round that puts out EOS is kept apart.
+Positions in a continuation are counted from 0, the token that prefill outputs. A round that starts at position i has
+i+1 tokens before it, and counts if that is fewer than the limit, the prefill's token included (SGLang's rule).
+
+The last round is counted in full, though it may run past the limit, so texts are k tokens longer than the limit. Such a
+round is longer than most, because a long round is more likely to be the one that crosses the limit: dropping it, or
+cutting it at the limit, biases the rate downwards. A round that outputs EOS is cut by the text and not by the draft. It
+says nothing about the draft and is kept apart.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ class Limits:
     Attributes:
         max_new_tokens: The token limit, the prefill's token included.
         num_steps: Chain length k.
-        eos_ids: Ids that end a text.
+        eos_ids: Token ids that end a text.
     """
 
     max_new_tokens: int
@@ -34,7 +38,7 @@ class Limits:
 
     @property
     def text_length(self) -> int:
-        """Tokens of continuation that rounds can touch: the limit, and a full round past it."""
+        """How many tokens of a continuation rounds can reach: the limit, and a full round past it."""
         return self.max_new_tokens + self.num_steps
 
     def cut(self, text: Sequence[int]) -> tuple[int, ...]:
@@ -52,6 +56,7 @@ class Limits:
 
     def starts(self, text: Sequence[int]) -> int:
         """Return n, the number of positions of a cut text at which a round could start."""
+        # A round does not start at EOS, and never without at least one known token after it to compare with.
         last = len(text) - 1 if self.ended(text) else self.max_new_tokens - 1
         return max(0, min(last, self.max_new_tokens - 1, len(text) - 1))
 
@@ -80,12 +85,13 @@ class RoundCounter:
         """Count a round and return the tokens it adds to the text.
 
         Args:
-            proposed: Chain length.
-            accepted: Tokens accepted.
+            proposed: Length of the chain.
+            accepted: How many of its tokens are accepted.
             emitted: The accepted tokens and the bonus token.
         """
         for index, token in enumerate(emitted):
             if token in self.limits.eos_ids:
+                # Tokens after EOS were accepted for nothing: the text has ended.
                 self.eos_round = EosRound(proposed, min(accepted, index + 1))
                 return tuple(emitted[: index + 1])
         self.rounds.append(accepted)
@@ -95,10 +101,13 @@ class RoundCounter:
 def walk(text: Sequence[int], proposals: NDArray[np.int64], limits: Limits) -> RoundCounter:
     """Walk a known text, taking at each round the chain that would have been proposed there.
 
+    Greedy decoding outputs the same text whatever the draft proposes, so the chain of a round depends on its start
+    alone. That is what makes one parallel forward over all positions equal to decoding round by round.
+
     Args:
         text: The continuation, cut by `limits`.
         proposals: int64 [n, k]: the chain at every position at which a round could start.
-        limits: What ends the continuation.
+        limits: The limits by which the text was cut.
 
     Returns:
         The rounds, exactly as sequential decoding of this text makes them.

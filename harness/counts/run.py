@@ -14,7 +14,7 @@ __all__ = ["EosRound", "PromptRecord", "Run", "TargetCheck", "changed_windows", 
 
 @dataclass(frozen=True)
 class EosRound:
-    """The round that put out the end of the text. It is cut by the text, not by the draft, so it is kept apart.
+    """The round that output the end of the text. The text cuts it, not the draft, so it is kept apart.
 
     Attributes:
         proposed: Tokens proposed.
@@ -30,8 +30,8 @@ class TargetCheck:
     """The target's own argmax along a text.
 
     Attributes:
-        agrees: bool [n]; whether the argmax at each position of the text is the text's token.
-        gaps: float32 [n]; the greatest logit less the text's token's, 0 where they agree.
+        agrees: bool [n]: whether the argmax at each position of the text is the text's token.
+        gaps: float32 [n]: the greatest logit less the logit of the text's token, 0 if they agree.
     """
 
     agrees: NDArray[np.bool_]
@@ -44,25 +44,25 @@ class PromptRecord:
 
     Attributes:
         id: The prompt's id.
-        category: Its category.
-        prompt_hash: Hash of its token ids.
-        prompt_tokens: How many there are.
+        category: The prompt's category.
+        prompt_hash: Hash of the prompt's token ids.
+        prompt_tokens: Number of these ids.
         continuation: The continuation that rounds were counted on, tokens past the limit included.
-        rounds: Accepted count of each verify round in order, the round that ended in EOS left out; `None` where the
-            engine knows no order.
+        rounds: Accepted count of each verify round in order, without the round that ended in EOS; `None` if the engine
+            does not know the order.
         histogram: Rounds by accepted count, k+1 entries.
         eos_round: The round that ended in EOS, if one did.
-        proposals: int64 [n, k]: the chain proposed at each of the n positions a round could start at, target ids.
-        logprobs: float32 [n, k]: the draft's log-probability of the text's token, teacher-forced, by step; NaN where
-            the text has no such token or the draft's vocabulary lacks it.
-        correct: int8 [n, k]: 1 where the draft's teacher-forced argmax is the text's token, 0 where not, -1 where the
-            text has no such token.
-        target: The target's agreement with a golden text; `None` where none was given.
-        own: For engines that decode: the target's agreement with what they put out.
-        deterministic: For engines that decode: whether the target, run twice without speculation, puts out the same;
-            `None` where that was not asked, since nothing was put out that the target would not choose.
-        chains: For engines that decode: the chain proposed in each round, that of the EOS round last.
-        sketches: float32 [POSITIONS, stages, WIDTH]: of every stage at the sampled positions; see
+        proposals: int64 [n, k]: the chain proposed at each of the n positions at which a round could start, target ids.
+        logprobs: float32 [n, k]: the draft's log-probability of the text's token, teacher-forced, by step; NaN past the
+            end of the text and for tokens outside the draft's vocabulary.
+        correct: int8 [n, k]: 1 if the draft's teacher-forced argmax is the text's token, 0 if not, -1 past the end of
+            the text.
+        target: The target's agreement with the reference continuation; `None` without one.
+        own: The target's agreement with what the engine itself output; `None` if it does not decode.
+        deterministic: Whether the target, run twice without speculation, outputs the same; `None` if that was not
+            asked, since every output token was the target's choice.
+        chains: The chain proposed in each round, that of the EOS round last; `None` if the engine does not decode.
+        sketches: float32 [POSITIONS, stages, WIDTH]: every stage at the sampled positions; see
             `harness.counts.stages`.
     """
 
@@ -91,15 +91,15 @@ class Run:
     Attributes:
         engine: The engine's name, with its mode (`reference:replay`).
         device: `cpu` or `cuda`.
-        dtype: What target and draft computed in.
+        dtype: The dtype in which target and draft computed.
         num_steps: Chain length k.
         records: One record a prompt.
         versions: Library versions.
-        seconds: Wall-clock time of the engine, loading included.
-        aggregate: Rounds by accepted count over all prompts together, k+1 entries, where the engine knows no prompt's
-            own; the records then count nothing.
-        served: What a server says of itself: endpoint, version, model, settings of its speculation.
-        notes: What is worth telling of how it was measured, and decides nothing.
+        seconds: Wall-clock time of the engine in seconds, loading included.
+        aggregate: Rounds by accepted count over all prompts together, k+1 entries, if the engine does not know each
+            prompt's own; the records then do not count anything.
+        served: A server's description of itself: endpoint, version, model, settings of its speculation.
+        notes: Remarks on how it was measured, which decide nothing.
     """
 
     engine: str
@@ -127,6 +127,7 @@ def histogram_of(rounds: list[int] | tuple[int, ...], num_steps: int) -> tuple[i
 
 
 def changed_windows(changed: NDArray[np.bool_], k: int) -> tuple[int, int]:
-    """Return how many windows of `k` neighbouring positions hold a change, and how many windows there are."""
+    """Return how many windows of `k` neighbouring positions have a change, and how many windows there are."""
+    # Fixed windows, and not runs of changes: how many there are must not depend on what has changed.
     windows = [bool(changed[start : start + k].any()) for start in range(0, len(changed), k)]
     return sum(windows), len(windows)

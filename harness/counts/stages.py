@@ -1,8 +1,9 @@
 """The stages that states pass from the target to the draft's proposals, in order, and where they are sampled.
 
-Of each stage a sketch is kept: a few sums of the vector under random signs, so that two runs can be told apart stage by
-stage without keeping the vectors. (Johnson and Lindenstrauss, 1984; signs: Achlioptas, 2003.) The signs must be the
-same on every machine and with every version: they come from NumPy's legacy generator, whose stream is frozen.
+A golden keeps a *sketch* of each stage, a random projection of its vector to a few numbers, so that two runs can be
+compared stage by stage without keeping the vectors. (Johnson and Lindenstrauss, 1984; random signs: Achlioptas, 2003.)
+The signs must be the same on every machine and with every version of NumPy. So they come from NumPy's legacy generator,
+whose stream is frozen.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ from numpy.typing import NDArray
 __all__ = ["POSITIONS", "WIDTH", "sample_positions", "signs", "stage_names"]
 
 POSITIONS = 3
-"""Positions sampled in each prompt's text."""
+"""How many positions are sampled in each prompt's text."""
 WIDTH = 8
-"""Numbers in a sketch."""
+"""How many numbers a sketch has."""
 _SEED = 20_240_517
 
 
 def stage_names(num_layers: int, num_slots: int, num_steps: int) -> tuple[str, ...]:
     """Return the stages in the order in which states pass them.
 
-    `boundary 0` is the embedding; `slot i` the i-th part of the concatenation that the draft was given; `fc` what it
-    made of it; `step s` the draft's logits of its s-th token, from 1, with the golden's tokens as inputs.
+    `boundary 0` is the embedding and `boundary k` the aux hidden state after decoder block k; `slot i` the i-th part of
+    the concatenation that the draft was given; `fc` the output of its first layer; `step s` its logits for the s-th
+    token of a chain, from 1, with the reference continuation's tokens as inputs.
     """
     return (
         *(f"boundary {boundary}" for boundary in range(num_layers + 1)),
@@ -34,12 +36,12 @@ def stage_names(num_layers: int, num_slots: int, num_steps: int) -> tuple[str, .
 
 
 def sample_positions(starts: int) -> tuple[int, ...]:
-    """Return which of the `starts` positions at which a round could start are sampled: first, last and between."""
+    """Return which of the `starts` positions at which a round could start are sampled: the first, middle and last."""
     return tuple(round(index * (starts - 1) / (POSITIONS - 1)) for index in range(POSITIONS)) if starts else ()
 
 
 def signs(width: int) -> NDArray[np.float32]:
-    """Return the projection of vectors of a width, float32 [width, WIDTH]: signs over the root of the width."""
+    """Return the projection for vectors of a width, float32 [width, WIDTH]: signs over the root of the width."""
     generator = np.random.RandomState(_SEED)
     drawn = np.asarray(generator.randint(0, 2, (width, WIDTH)), np.float64)
     return np.asarray((drawn * 2 - 1) / np.sqrt(width), np.float32)

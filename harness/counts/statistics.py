@@ -1,14 +1,16 @@
-"""Intervals and tests. Prompts are clusters: what varies is the prompt, never the round.
+"""Intervals and tests. Prompts are clusters: rounds of one prompt resemble each other, so only prompts are a sample.
 
 Every estimate is a ratio of sums over prompts, linearised: with numerators y_i and denominators x_i, R = sum(y)/sum(x),
 the influence of prompt i is z_i = (y_i - R x_i) / mean(x), and the standard error of R is sd(z) / sqrt(n). (Cochran,
-Sampling Techniques, 1977, section 6.) A difference of two ratios over the same prompts has the difference of their
-influences, which is what pairing is. Bounds are one-sided, each at `alpha`, by Student's t on n-1 degrees of freedom.
+Sampling Techniques, 1977, section 6.) Pairing means that a difference of two ratios over the same prompts has the
+difference of their influences: how prompts differ from each other cancels, and how each has changed remains. Bounds are
+one-sided, each at `alpha`, by Student's t on n-1 degrees of freedom.
 
-A t bound fires too often where few prompts differ. A loss is therefore only claimed where a sign-flip permutation of
-the prompts' differences claims it too: under no change, golden and run could change places in any prompt, and each
-prompt's difference is as likely to be positive as negative. With m changed prompts its smallest p-value is 2^-m, so
-fewer than log2(1/alpha) changed prompts can never claim a loss, whatever their size.
+A t bound claims a change too often if few prompts differ: most differences are then exactly zero, and their standard
+deviation rests on the few that are not. A loss is therefore claimed only if a sign-flip permutation of the prompts'
+differences claims it too. If nothing has changed, golden and run could change places in any prompt, and each prompt's
+difference is as likely to be positive as negative. With m changed prompts the smallest p-value of that test is 2^-m, so
+fewer than log2(1/alpha) changed prompts can never claim a loss, however large it is.
 """
 
 from __future__ import annotations
@@ -39,10 +41,11 @@ __all__ = [
     "subset_rate",
 ]
 
-# Steps of the grid on which the distribution of a sum is built up.
+# Steps of the grid on which the distribution of a sum is built up. Of 96 prompts, rounding to it raises a p-value near
+# 0.00025 by a twentieth, and a test takes one or two milliseconds; a simulation of the gate makes thousands of them.
 _GRID = 1 << 15
 
-# JSON has neither infinity nor NaN. Where a figure can be either, its schema allows the null that is written for it.
+# JSON has neither infinity nor NaN. If a figure can be either, its schema allows the null that is written for it.
 Unbounded = Annotated[float, pydantic.WithJsonSchema({"type": ["number", "null"]})]
 
 Floats = NDArray[np.float64]
@@ -84,7 +87,12 @@ class PairedInterval(Interval):
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of sums with its prompts' influences, [n], which average to zero."""
+    """A ratio of sums with its prompts' influences, [n], which average to zero.
+
+    Attributes:
+        estimate: The ratio.
+        influences: float64 [n]: by how much each prompt moves it, times n.
+    """
 
     estimate: float
     influences: Floats
@@ -97,7 +105,7 @@ class Ratio:
 
 
 def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio | None:
-    """Return a ratio of sums over prompts, `None` where the denominators sum to zero."""
+    """Return a ratio of sums over prompts, `None` if the denominators sum to zero."""
     y, x = np.asarray(numerators, np.float64), np.asarray(denominators, np.float64)
     total = x.sum()
     if total == 0:
@@ -107,7 +115,7 @@ def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio |
 
 
 def rate_interval(numerators: Sequence[float], denominators: Sequence[float], alpha: float) -> Interval | None:
-    """Return a share with bounds within 0 … 1; the widest with a single prompt, `None` where nothing was measured."""
+    """Return a share with bounds within 0 … 1; the widest with a single prompt, `None` if nothing was measured."""
     value = ratio(numerators, denominators)
     if value is None:
         return None
@@ -124,41 +132,44 @@ def paired_drop(before: Columns, after: Columns, alpha: float) -> PairedInterval
     """Return how far a ratio of sums has dropped over the same prompts.
 
     Args:
-        before: Numerators and denominators by prompt, of the golden.
-        after: The same, now.
+        before: The golden's numerators and denominators by prompt.
+        after: The same prompts' in the run.
         alpha: Chance of error of each bound.
 
     Returns:
-        The drop, positive for a loss; `None` where either side measured nothing.
+        The drop, positive for a loss; `None` if one of the sides measured nothing.
     """
     first, second = ratio(*before), ratio(*after)
     if first is None or second is None:
         return None
     y, x, y_now, x_now = (np.asarray(values, np.float64) for values in (*before, *after))
-    # With the ratio of both sides together, exchanging a prompt's two measurements turns its difference's sign and
-    # changes nothing else: under no change the sign-flip test is exact.
+    # Each prompt's difference is taken around the ratio of both sides together. Exchanging the two measurements of a
+    # prompt leaves that ratio as it is and turns the sign of the difference: the sign-flip test is exact if nothing has
+    # changed. Around either side's own ratio it would not be.
     pooled = (y.sum() + y_now.sum()) / (x.sum() + x_now.sum())
     differences = (y - y_now) - pooled * (x - x_now)
     changed = (y != y_now) | (x != x_now)
     influences = first.influences - second.influences
-    return _bounded(first.estimate - second.estimate, influences, np.where(changed, differences, 0), changed, alpha)
+    return _bounded(first.estimate - second.estimate, influences, differences, changed, alpha)
 
 
 def subset_rate(whole: Columns, before: Columns, after: Columns, alpha: float) -> Interval | None:
     """Return a share over all recorded prompts, from a run over some of them.
 
-    The difference estimator of double sampling (Cochran, Sampling Techniques, 1977, section 12): the recorded share of
-    all prompts less the drop on those that were run. Where all were run it is the run's own share, with its own error.
-    Degrees of freedom by Welch and Satterthwaite, at most those of all prompts.
+    The floor was set for all recorded prompts, and a few of them may be harder than the rest: their own share says
+    little about the floor. So their drop is taken from the recorded share of all prompts, which is the difference
+    estimator of double sampling (Cochran, Sampling Techniques, 1977, section 12). If all prompts were run the estimate
+    is the run's own share, with its own error. Degrees of freedom are Welch and Satterthwaite's, at most those of all
+    prompts.
 
     Args:
         whole: Numerators and denominators of every recorded prompt.
-        before: Those of the prompts that were run, as recorded.
-        after: The same prompts, now.
+        before: The recorded ones of the prompts that were run.
+        after: The same prompts' in the run.
         alpha: Chance of error of each bound.
 
     Returns:
-        The share with bounds within 0 … 1, the widest with a single prompt; `None` where nothing was measured.
+        The share with bounds within 0 … 1, the widest with a single prompt; `None` if nothing was measured.
     """
     recorded, first, second = ratio(*whole), ratio(*before), ratio(*after)
     if recorded is None or first is None or second is None:
@@ -170,7 +181,8 @@ def subset_rate(whole: Columns, before: Columns, after: Columns, alpha: float) -
     drop = first.influences - second.influences
     parts = [float(recorded.influences.var(ddof=1)) / everything, float(drop.var(ddof=1)) / count]
     together = sum(parts) - 2 * float(np.cov(first.influences, drop)[0, 1]) / everything
-    # Both shares come from samples of other sizes; what the run's own prompts vary by cannot be negative.
+    # These variances come from samples of different sizes, so their sum can turn out too small or negative by chance.
+    # It is never less than what the prompts that were not run leave open.
     error = math.sqrt(max(together, parts[1] * (1 - count / everything)))
     spread = parts[0] ** 2 / (everything - 1) + parts[1] ** 2 / (count - 1)
     degrees = everything - 1 if spread == 0 else min(everything - 1, int(sum(parts) ** 2 / spread))
@@ -186,6 +198,9 @@ def paired_mean(differences: Sequence[float], weights: Sequence[float], alpha: f
         differences: Each prompt's difference, summed over its positions.
         weights: Each prompt's number of positions.
         alpha: Chance of error of each bound.
+
+    Returns:
+        The mean; `None` without a position.
     """
     value = ratio(differences, weights)
     if value is None:
@@ -197,15 +212,26 @@ def paired_mean(differences: Sequence[float], weights: Sequence[float], alpha: f
 def _bounded(
     estimate: float, influences: Floats, differences: Floats, which: NDArray[np.bool_], alpha: float
 ) -> PairedInterval:
-    """Return a paired estimate's bounds from its influences, [n], and its clusters' exchangeable differences, [n]."""
+    """Return a paired estimate with its bounds.
+
+    Args:
+        estimate: The point estimate, as it is.
+        influences: float64 [n], for the t bounds.
+        differences: float64 [n], for the sign-flip test: their signs are exchangeable if nothing has changed.
+        which: bool [n]: whether a prompt has changed at all.
+        alpha: Chance of error of each bound.
+    """
     count, changed = len(influences), int(which.sum())
     if changed == 0:
+        # The same measurement twice: there is nothing that chance could have done.
         return PairedInterval(estimate, estimate, estimate, 0.0, count, alpha, 0)
     if count < 2:
         return PairedInterval(estimate, -math.inf, math.inf, None, count, alpha, changed)
     error = float(influences.std(ddof=1) / math.sqrt(count))
     half = _half_width(error, count, alpha)
     low, high = estimate - half, estimate + half
+    # The bound moves to zero and no further: the interval then claims no change, and its width still says how precise
+    # the estimate is.
     if low > 0 and sign_flip(differences) > alpha:
         low = 0.0
     if high < 0 and sign_flip(-differences) > alpha:
@@ -219,17 +245,18 @@ def _half_width(standard_error: float, count: int, alpha: float) -> float:
 
 @functools.lru_cache(maxsize=1024)
 def _t_quantile(probability: float, degrees: int) -> float:
+    # scipy takes some 50 µs for it, and a simulation of the gate asks for the same few thousands of times.
     return float(scipy.stats.t.ppf(probability, degrees))
 
 
 def sign_flip(differences: Floats) -> float:
     """Return the one-sided p-value of a sum of differences among all sums that other signs would give.
 
-    Exact but for a grid: magnitudes are rounded to 1/32768 of their sum, and the distribution of the sum over all 2^m
-    signs is built up one difference at a time (Pagano and Tritchler, Journal of the American Statistical Association
-    78, 1983). Sums that rounding could have moved past the observed one count as reaching it, so the p-value is never
-    too small. scipy's permutation test draws signs by chance instead once there are more than 16 differences: it takes
-    hundreds of times as long and leaves a p-value of 0.00025 uncertain by a quarter.
+    Exact except for a grid: magnitudes are rounded to 1/32768 of their sum, and the distribution of the sum over all
+    2^m signs is built up one difference at a time (Pagano and Tritchler, Journal of the American Statistical
+    Association 78, 1983). Sums that rounding could have moved past the observed one count as reaching it, so the
+    p-value is never too small. scipy's permutation test instead draws random signs if there are more than 16
+    differences: it takes hundreds of times as long and leaves a p-value of 0.00025 uncertain by a quarter.
 
     Args:
         differences: Each cluster's difference, [n]; zeros do not count.
@@ -241,9 +268,11 @@ def sign_flip(differences: Floats) -> float:
     scaled = magnitudes / total * _GRID
     units = np.rint(scaled).astype(np.int64)
     moved = math.ceil(float(np.abs(scaled - units).sum()))
-    # chance[s]: the share of signs under which the negative differences sum to s units.
+    # chance[s]: the share of sign patterns under which the negative differences sum to s units. The smaller that sum,
+    # the larger the sum of all differences, so the p-value is the chance of at most the observed one.
     chance = np.zeros(int(units.sum()) + 1)
     chance[0], top = 1.0, 0
+    # In ascending order, so that the part of the table that can be non-zero stays short for as long as possible.
     for unit in np.sort(units[units > 0]).tolist():
         half = chance[: top + 1] / 2
         chance[: top + 1] = half
@@ -254,16 +283,17 @@ def sign_flip(differences: Floats) -> float:
 
 
 def prompts_needed(interval: Interval, margin: float) -> int | None:
-    """Return about how many prompts would decide an undecided drop, `None` where no number would.
+    """Return about how many prompts would decide an undecided drop, `None` if no number would.
 
-    The bounds shrink with the square root of the prompts: they must come to lie within `margin` of zero, or above zero.
+    The bounds shrink with the square root of the number of prompts. A drop below the margin is decided once its upper
+    bound is below the margin too, one above it once its lower bound is above zero.
     """
     distance = margin - interval.estimate if interval.estimate < margin else interval.estimate
     return _prompts_for(interval, distance)
 
 
 def prompts_to_clear(interval: Interval, value: float) -> int | None:
-    """Return about how many prompts would bring a value that lies between the bounds outside of them, as above."""
+    """Return about how many prompts would bring a value that is between the bounds outside of them; `None` as above."""
     return _prompts_for(interval, abs(interval.estimate - value))
 
 

@@ -1,4 +1,8 @@
-"""Acceptance: the drop from the golden, paired by prompt, and the floor."""
+"""Acceptance: the drop from the golden, paired by prompt, and the floor.
+
+A drop passes if its interval excludes a loss as large as the margin. It is a regression if its interval excludes zero
+and not the margin. An interval that has both is too wide to decide; the finding then says how many prompts would.
+"""
 
 from __future__ import annotations
 
@@ -90,11 +94,11 @@ class Judgement:
     """What the counts alone say.
 
     Attributes:
-        rate: The acceptance rate over all of the golden's prompts, from those that were run.
-        drop: How far the rate has dropped on them.
+        rate: The acceptance rate over all of the golden's prompts, estimated from those that were run.
+        drop: How far the rate has dropped on those that were run.
         drop_state: The drop against the margin.
         floor_state: The rate against the floor.
-        needed: About how many prompts would decide what is undecided.
+        needed: About how many prompts would decide what is undecided; `None` if nothing is, or if no number would.
     """
 
     rate: Interval
@@ -105,7 +109,7 @@ class Judgement:
 
     @property
     def state(self) -> State:
-        """The worse of both."""
+        """The worse state of the two."""
         order = (State.REGRESSION, State.INCONCLUSIVE, State.PASS)
         return next(state for state in order if state in (self.drop_state, self.floor_state))
 
@@ -123,23 +127,24 @@ def judge_counts(
     """Judge counts against recorded ones.
 
     Args:
-        recorded: All that was recorded.
-        golden: The recorded counts of the prompts that were run.
-        now: The same prompts, as they were run.
+        recorded: The golden's counts of all of its prompts.
+        golden: The golden's counts of the prompts that were run.
+        now: The run's counts of the same prompts, in the same order.
         margin: A drop that does not matter.
-        floor: What the rate must not fall below.
-        clear_of_floor: Whether the recorded rate is known to lie above this floor.
+        floor: The rate that must not be fallen below.
+        clear_of_floor: Whether the recorded rate is known to be above this floor.
         alpha: Chance of error of each bound.
 
     Returns:
-        The judgement, `None` where no verify round was measured.
+        The judgement, `None` if no verify round was measured.
     """
     whole, before, after = (columns(side, _RATE) for side in (recorded, golden, now))
     drop = paired_drop(before, after, alpha)
     rate = subset_rate(whole, before, after, alpha)
     if drop is None or rate is None:
         return None
-    # Identical counts pass at once.
+    # Identical counts pass at once: recording has already judged them. A few prompts whose interval is wide would
+    # otherwise be undecided about a rate that has not moved.
     identical = all(ours.histogram == theirs.histogram for ours, theirs in zip(now, golden, strict=True))
     drop_state = State.PASS if identical else judge_drop(drop, margin)
     floor_state = State.PASS if identical and clear_of_floor else judge_floor(rate, floor)
@@ -149,7 +154,7 @@ def judge_counts(
     if floor_state is State.INCONCLUSIVE:
         undecided.append(prompts_to_clear(rate, floor))
     known = [count for count in undecided if count is not None]
-    # Where one question cannot be decided by prompts, no number of them decides both.
+    # If no number of prompts decides one question, none decides both.
     needed = max(known) if known and len(known) == len(undecided) else None
     return Judgement(rate, drop, drop_state, floor_state, needed)
 
@@ -160,7 +165,7 @@ _RATE = figures(1)["rate"]
 def detect(context: Context) -> Finding[AcceptanceFigures | SumsFigures]:
     """Judge the drop of the acceptance rate against the margin, and the rate against the floor.
 
-    Of an engine that knows sums only the floor alone is judged.
+    Only the floor is judged if the engine knows nothing but sums over all prompts.
     """
     if context.run.aggregate is not None:
         return _detect_sums(context)
@@ -198,6 +203,7 @@ def detect(context: Context) -> Finding[AcceptanceFigures | SumsFigures]:
         prompts=drop.prompts,
         prompts_needed=judgement.needed,
     )
+    # A rise within the margin is not worth a new golden, and one that chance explains is not known to be one.
     stale = drop.high < 0 and drop.estimate < -gate.margin
     notes = (f"acceptance has risen by {-drop.estimate:.4f}: the golden is stale, re-record it",) if stale else ()
     whole = len(document.prompts) if len(now) < len(document.prompts) else None
@@ -205,11 +211,16 @@ def detect(context: Context) -> Finding[AcceptanceFigures | SumsFigures]:
 
 
 def _detect_sums(context: Context) -> Finding[AcceptanceFigures | SumsFigures]:
-    """Judge sums over all prompts against the floor, with the spread of prompts that the golden has."""
+    """Judge sums over all prompts against the floor.
+
+    Sums do not show how far prompts differ, so the golden's own interval of the same prompts is moved to the measured
+    rate. That is an assumption: a fault that makes prompts differ more has wider bounds than these.
+    """
     acceptance, floor = acceptance_of(context.run), effective_floor(context.pair, context.golden)
     recorded = rate_interval(*columns([prompt.counts() for _, prompt, _ in context.pairs()], _RATE), context.alpha)
     if acceptance.rate is None or recorded is None:
         return Finding(State.NOT_MEASURED, "no verify round was measured")
+    # Distances and not bounds: the golden's interval need not be symmetric, since it ends at 0 and 1.
     low = max(0.0, acceptance.rate - (recorded.estimate - recorded.low))
     high = min(1.0, acceptance.rate + (recorded.high - recorded.estimate))
     rate = replace(recorded, estimate=acceptance.rate, low=low, high=high)
@@ -233,12 +244,15 @@ def _detect_sums(context: Context) -> Finding[AcceptanceFigures | SumsFigures]:
 
 
 def effective_floor(pair: Pair, golden: Golden) -> float:
-    """Return the floor that holds: a pair file cannot lower the one that was recorded."""
+    """Return the floor in force: a pair file cannot lower the one that was recorded."""
     return max(pair.settings.gate.floor, golden.document.floor)
 
 
 def judge_drop(drop: Interval, margin: float) -> State:
-    """Judge a drop: within the margin, a loss beyond chance, or undecided."""
+    """Judge a drop: within the margin, a loss beyond chance, or undecided.
+
+    A loss that is certain and certainly smaller than the margin passes: it is real and does not matter.
+    """
     if drop.high < margin:
         return State.PASS
     return State.REGRESSION if drop.low > 0 else State.INCONCLUSIVE
@@ -252,7 +266,7 @@ def judge_floor(rate: Interval, floor: float) -> State:
 
 
 def _message(judgement: Judgement, floor: float, whole: int | None) -> str:
-    """Tell a judgement; of a part of the prompts, that its rate is an estimate for all `whole` of them."""
+    """Return a judgement in words; `whole` is the number of recorded prompts if only some of them were run."""
     rate, drop, needed = judgement.rate, judgement.drop, judgement.needed
     estimated = "" if whole is None else f" estimated for all {whole} prompts"
     text = f"rate {rate.estimate:.4f}{estimated}, drop {drop.estimate:+.4f} [{drop.low:+.4f}, {drop.high:+.4f}]"

@@ -1,4 +1,4 @@
-"""What a detector gets and gives."""
+"""What a detector is given, and what it answers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from harness.pair.pair import Pair
 
 __all__ = ["QUESTIONS", "Context", "Finding", "State"]
 
-# Questions that chance can answer wrongly: changed proposals, likelihood, the drop, the floor. The verdict's alpha is
-# shared among them (Bonferroni), so that it holds for the verdict as a whole.
+# Questions that chance can answer wrongly: changed proposals, likelihood, the drop, the floor. They share the verdict's
+# alpha (Bonferroni), so that it holds for the verdict as a whole. The other detectors compare with fixed tolerances.
 QUESTIONS = 4
 
 
 class State(enum.StrEnum):
-    """What a detector found."""
+    """What a detector found, worst first if the pair is strict."""
 
     REGRESSION = "regression"
     CHANGED = "changed"
@@ -44,7 +44,7 @@ class Finding(Generic[FiguresT_co]):
         state: What it found.
         message: One sentence for a person.
         figures: The numbers behind it; `None` if it had nothing to measure.
-        notes: What is worth telling and decides nothing.
+        notes: Remarks that decide nothing.
     """
 
     state: State
@@ -66,13 +66,7 @@ class Finding(Generic[FiguresT_co]):
 
 @dataclass(frozen=True)
 class Context:
-    """A run beside the golden it is compared with.
-
-    Attributes:
-        pair: The pair.
-        run: What the engine returned.
-        golden: The golden.
-    """
+    """A run next to the golden that it is compared with."""
 
     pair: Pair
     run: Run
@@ -90,7 +84,7 @@ class Context:
 
     @property
     def noise(self) -> Noise | None:
-        """What rounding alone changes in the run's dtype."""
+        """What rounding alone changes in the run's dtype; `None` if the golden does not know it for that dtype."""
         return self.golden.document.noise.get(self.run.dtype)
 
     def pairs(self) -> Iterator[tuple[PromptRecord, GoldenPrompt, GoldenTensors]]:

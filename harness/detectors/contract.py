@@ -79,7 +79,7 @@ def _is_reference(pair: Pair) -> bool:
 
 
 def unservable(pair: Pair) -> list[str]:
-    """Return why an external engine is not started on a pair: it would die, or take tensors at random.
+    """Return why an external engine is not started on a pair: it would die, or load tensors that do not fit.
 
     The reference engine refuses such a pair itself, before anything runs.
     """
@@ -117,10 +117,12 @@ def broken_contract(pair: Pair) -> list[str]:
             f"tie_word_embeddings = true in {draft.config_file}, and the checkpoint has a head of its own (lm_head): "
             f"{wiring.served.convention} uses the embedding instead"
         )
+    # A wrong map neither fails nor shows in the draft's logits: it proposes other tokens than the draft chose.
     maps = vocabulary_map(draft)
     if maps is None:
         return problems
     d2t, t2d = maps
+    # d2t holds offsets: draft token i is target token i + d2t[i]. t2d marks the same target tokens as a mask.
     reachable = torch.zeros_like(t2d)
     targets = torch.arange(len(d2t)) + d2t
     reachable[targets] = True

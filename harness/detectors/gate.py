@@ -12,8 +12,11 @@ __all__ = ["exit_code", "verdict"]
 def verdict(states: Iterable[State], *, strict: bool) -> State:
     """Return the verdict over detectors' states.
 
+    What is proven outranks what is undecided. A change comes late if the pair is not strict: it is then only a warning,
+    and a detector that could not decide matters more.
+
     Args:
-        states: The states. `not_applicable` never counts.
+        states: One for each detector; `not_applicable` never counts.
         strict: Whether a change without a loss of acceptance fails.
     """
     present = set(states)
@@ -21,6 +24,7 @@ def verdict(states: Iterable[State], *, strict: bool) -> State:
     if strict:
         order.append(State.CHANGED)
     order += [State.NOT_MEASURED, State.INCONCLUSIVE, State.CHANGED, State.PASS]
+    # A pair that no detector applies to was not measured: that is never a pass.
     return next((state for state in order if state in present), State.NOT_MEASURED)
 
 

@@ -1,4 +1,8 @@
-"""Likelihood: the draft's mean log-probability of the golden tokens, at fixed positions, paired by prompt."""
+"""Likelihood: the draft's mean log-probability of the reference continuations, at fixed positions, paired by prompt.
+
+It is a continuous figure at every position, so it sees a draft that has become less sure long before an argmax changes,
+and its sign says whether the draft became worse or merely different.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +36,14 @@ class LikelihoodFigures:
 
 
 def detect(context: Context) -> Finding[LikelihoodFigures]:
-    """Compare the teacher-forced log-probability of the golden tokens, all steps together, and step by step."""
+    """Compare the teacher-forced log-probability of the reference tokens, all steps together, and step by step."""
     rows = [
         (record.logprobs, tensors.logprobs)
         for record, _, tensors in context.pairs()
         if record.logprobs is not None and tensors.logprobs is not None
     ]
     if not rows:
-        return Finding(State.NOT_APPLICABLE, "this engine or golden has no log-probabilities")
+        return Finding(State.NOT_APPLICABLE, "this engine or golden does not have log-probabilities")
     overall = paired_mean(*_losses(rows, slice(None)), context.alpha)
     if overall is None:
         return Finding(State.NOT_MEASURED, "no position of the golden's set was measured")
@@ -51,26 +55,31 @@ def detect(context: Context) -> Finding[LikelihoodFigures]:
         prompts=overall.prompts,
         noise_floor=None if noise is None else noise.likelihood,
     )
-    # Told as a change, so that a loss is negative; adding 0.0 turns minus zero into zero.
+    # Reported as a change, so that a loss is negative. Taken from 0.0, so that no change is not shown as minus zero.
     change, low, high = 0.0 - overall.estimate, 0.0 - overall.high, 0.0 - overall.low
     text = f"{change:+.4f} nats a token [{low:+.4f}, {high:+.4f}]"
     if not np.isfinite(overall.estimate):
         return Finding(State.CHANGED, "the draft's log-probabilities are not finite", figures)
     if noise is None:
-        return Finding(State.NOT_APPLICABLE, f"{text}; no noise floor is known for {context.run.dtype}", figures)
+        return Finding(State.NOT_APPLICABLE, f"{text}; the noise floor of {context.run.dtype} is not known", figures)
+    # The whole interval must be beyond the noise floor: rounding can shift every prompt the same way, and an interval
+    # over prompts does not show that.
     if overall.low > noise.likelihood:
-        return Finding(State.CHANGED, f"{text}: the draft finds the golden text less likely", figures)
+        return Finding(State.CHANGED, f"{text}: the draft finds the reference continuations less likely", figures)
     if overall.high < -noise.likelihood:
-        return Finding(
-            State.CHANGED, f"{text}: the draft finds the golden text likelier; re-record the golden", figures
-        )
+        text = f"{text}: the draft finds the reference continuations likelier; re-record the golden"
+        return Finding(State.CHANGED, text, figures)
     if abs(overall.estimate) <= noise.likelihood:
         text = f"unchanged ({text}, rounding up to {noise.likelihood:.1e})"
     return Finding(State.PASS, text, figures)
 
 
 def _losses(rows: list[tuple[np.ndarray, np.ndarray]], step: int | slice) -> tuple[list[float], list[int]]:
-    """Return each prompt's summed loss of log-probability over the golden's positions, and how many there are."""
+    """Return each prompt's summed loss of log-probability over the golden's positions, and how many there are.
+
+    The golden's own finite values are the fixed set: a run that computed a NaN at one of these positions must not leave
+    it out.
+    """
     losses, counts = [], []
     for ours, golden in rows:
         chosen = np.isfinite(golden[:, step])

@@ -1,4 +1,4 @@
-"""Lossless: whether what speculation put out is what the target alone would have chosen."""
+"""Lossless: whether the tokens output with speculation are those that the target alone would have chosen."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ class LosslessFigures:
 
 
 def detect(context: Context) -> Finding[LosslessFigures]:
-    """Look at every token that a decoding engine put out: the target must choose it, but for near-ties.
+    """Look at every token that a decoding engine output: the target must choose it, except at near-ties.
 
-    A target that decodes the same prompt differently when it is asked twice without speculation is no witness: there
-    nothing is said.
+    A target that decodes the same prompt differently if it is asked twice without speculation cannot be a witness.
+    Nothing follows from such a prompt.
     """
     known = [(record, record.own) for record in context.run.records if record.own is not None]
     if not known:
-        return Finding(State.NOT_APPLICABLE, "this engine puts out no text of its own")
+        return Finding(State.NOT_APPLICABLE, "this engine does not decode a text of its own")
     tolerance = NEAR_TIE[context.run.dtype]
     total = sum(len(check.agrees) for _, check in known)
     if total == 0:
-        return Finding(State.NOT_MEASURED, "nothing was put out")
+        return Finding(State.NOT_MEASURED, "no token was output")
+    # Written so that a NaN counts as wrong: it is not less than anything.
     wrong = [(record, check, ~check.agrees & ~(check.gaps <= tolerance)) for record, check in known]
     broken = [(record, check, where) for record, check, where in wrong if where.any()]
     wavering = tuple(record.id for record, _, _ in broken if record.deterministic is False)
@@ -56,10 +57,11 @@ def detect(context: Context) -> Finding[LosslessFigures]:
         tolerance=tolerance,
     )
     if not broken:
-        return Finding(State.PASS, f"the target chooses all {total} tokens that were put out", figures)
+        return Finding(State.PASS, f"the target chooses all {total} output tokens", figures)
     if len(wavering) == len(broken):
-        text = f"the target does not agree with itself without speculation, in {len(wavering)} prompts: nothing is said"
+        text = f"without speculation the target does not agree with itself on {len(wavering)} prompts: not judged"
         return Finding(State.NOT_MEASURED, text, figures)
+    # A prompt on which the target agrees with itself is the better evidence.
     record, check, where = next(row for row in broken if row[0].id not in wavering)
     position = int(where.argmax())
     text = (

@@ -1,9 +1,14 @@
 """Proposals: the share of positions at which the draft proposes the chain it proposed when the golden was recorded.
 
-Rounding turns over a near-tie now and then, and one such token stands in up to k neighbouring chains. So positions are
-taken in windows of k, a window has changed where any of its chains has, and the number of changed windows is compared
-with what rounding alone changed when the golden was recorded. Both steps are exact binomial ones: they hold for a
-handful of prompts as well as for many.
+Proposals are the sharpest sign of a wrong wire: a draft that reads other states proposes other tokens long before fewer
+of them are accepted. But rounding, too, turns over a near-tie now and then, and a token that changes is part of up to k
+neighbouring chains: changed positions come in bursts and are not independent.
+
+So positions are taken in windows of k, and a window has changed if any of its chains has. A burst then counts once or
+twice, and the number of changed windows is nearly binomial. It is compared with what rounding alone changed when the
+golden was recorded, in two steps: the exact upper bound of that share, then the exact chance of as many changes at that
+share. Exact, because a handful of prompts must be judged as well as many, and because the usual count of changes is
+zero, at which a normal approximation has zero width.
 """
 
 from __future__ import annotations
@@ -52,7 +57,8 @@ class ProposalsFigures:
 def noise_share(noise: Noise, alpha: float) -> float:
     """Return the share of windows that rounding may change: the exact upper bound of what was measured.
 
-    Clopper and Pearson, Biometrika 26 (1934): the bound at `alpha` of `changed` out of `windows`.
+    Clopper and Pearson, Biometrika 26 (1934): the bound at `alpha` of `changed` out of `windows`. It is above zero even
+    if nothing changed, the more so the fewer windows were measured.
     """
     if noise.changed >= noise.windows:
         return 1.0
@@ -65,9 +71,10 @@ def explained_by_rounding(changed: int, windows: int, share: float, alpha: float
 
 
 def _changed(record: PromptRecord, tensors: GoldenTensors) -> NDArray[np.bool_] | None:
-    """Return whether each known chain is another one; `None` where nothing is known.
+    """Return whether each known chain is another one; `None` if none is known.
 
-    An engine that decodes knows the chains of its own rounds, which can be compared as far as its text is the golden's.
+    An engine that decodes knows the chains of its own rounds. They can be compared for as long as its text is the
+    golden's: past the first token that differs, the draft continues another text.
     """
     if tensors.proposals is None:
         return None
@@ -77,9 +84,11 @@ def _changed(record: PromptRecord, tensors: GoldenTensors) -> NDArray[np.bool_] 
     if record.chains is None or record.rounds is None:
         return None
     golden = tensors.proposals
+    # A round moves on by its accepted tokens and the bonus token. The EOS round has a chain and is not in `rounds`.
     starts = np.cumsum([0, *(accepted + 1 for accepted in record.rounds)])[: len(record.chains)]
     common = min(len(record.continuation), len(tensors.continuation))
     differs = np.asarray(record.continuation[:common]) != tensors.continuation[:common]
+    # argmax of booleans is the first that is true.
     same = int(differs.argmax()) if differs.any() else common
     return np.array(
         [
@@ -96,11 +105,12 @@ def detect(context: Context) -> Finding[ProposalsFigures]:
     found = (_changed(record, tensors) for record, _, tensors in context.pairs())
     rows = [row for row in found if row is not None]
     if not rows:
-        return Finding(State.NOT_APPLICABLE, "this engine or golden has no proposals at every position")
+        return Finding(State.NOT_APPLICABLE, "this engine or golden does not know proposals at every position")
     share = rate_interval([float(row.sum()) for row in rows], [len(row) for row in rows], context.alpha)
     if share is None:
         return Finding(State.NOT_MEASURED, "no position was compared")
     positions, changed = sum(len(row) for row in rows), sum(int(row.sum()) for row in rows)
+    # Prompt by prompt: a window never spans two texts.
     windows = [changed_windows(row, context.run.num_steps) for row in rows]
     noise = context.noise
     floor = None if noise is None else noise_share(noise, context.alpha)
@@ -123,8 +133,8 @@ def detect(context: Context) -> Finding[ProposalsFigures]:
         f"in {changed_prompts} of {len(rows)} prompts"
     )
     if floor is None:
-        return Finding(State.NOT_APPLICABLE, f"{text}; no noise floor is known for {context.run.dtype}", figures)
+        return Finding(State.NOT_APPLICABLE, f"{text}; the noise floor of {context.run.dtype} is not known", figures)
     if explained_by_rounding(changed_count, window_count, floor, context.alpha):
         return Finding(State.PASS, f"{text}; rounding explains that", figures)
-    explained = f"{changed_count} of {window_count} windows, where rounding changes {floor:.2%} at most"
+    explained = f"{changed_count} of {window_count} windows, of which rounding changes at most {floor:.2%}"
     return Finding(State.CHANGED, f"{text}; {explained}", figures)

@@ -1,4 +1,8 @@
-"""Stages: which of the stages between the target's embedding and the draft's logits is the first to differ."""
+"""Stages: which of the stages between the target's embedding and the draft's logits is the first to differ.
+
+Every other detector sees that something is wrong. This one sees where, since a fault leaves all stages before it as
+they were.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +18,11 @@ from harness.detectors.base import Context, Finding, State
 
 __all__ = ["StageDifference", "StagesFigures", "compare_stages", "detect"]
 
-# Greatest relative difference of a sketch that rounding makes, by the coarser dtype of golden and run.
-# float32 kernels differ by 1e-6 to 1e-4 after all layers; a model in bfloat16 by some per cent.
+# By the coarser dtype of golden and run, the greatest relative difference of a sketch that rounding makes. Kernels in
+# float32 differ by 1e-6 to 1e-4 after all layers, a model in bfloat16 by some per cent.
 SKETCH_TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "float16": 3e-2, "bfloat16": 2e-1}
-# A stage differs where more of its positions lie beyond the tolerance than chance near-ties in routing could bring.
+# A stage differs if more of its positions are beyond the tolerance than this: a near-tie in an expert's routing sends
+# single positions elsewhere, with everything else as it was.
 _LEAST_SHARE = 0.02
 
 
@@ -55,7 +60,7 @@ def detect(context: Context) -> Finding[StagesFigures]:
     """Compare the sketches of every stage with the golden's, in order."""
     found = compare_stages(context)
     if found is None:
-        return Finding(State.NOT_APPLICABLE, "this engine or golden has no sketches of the stages")
+        return Finding(State.NOT_APPLICABLE, "this engine or golden does not have sketches of the stages")
     tolerance = _tolerance(context)
     first = next((stage for stage in found if stage.share > _LEAST_SHARE), None)
     figures = StagesFigures(None if first is None else first.name, tolerance, tuple(found))
@@ -67,7 +72,7 @@ def detect(context: Context) -> Finding[StagesFigures]:
 
 
 def compare_stages(context: Context) -> list[StageDifference] | None:
-    """Return every stage beside the golden's, in order; `None` where either has none."""
+    """Return every stage next to the golden's, in order; `None` if one side does not have sketches."""
     pairs = _sketches(context)
     if pairs is None:
         return None
@@ -85,7 +90,7 @@ def compare_stages(context: Context) -> list[StageDifference] | None:
 
 
 def describe(context: Context, stage: str) -> str:
-    """Return a stage in words; of the concatenation, which boundary each slot that differs was given."""
+    """Return a stage in words; for the concatenation, which boundary each slot that differs was given."""
     kind, _, number = stage.partition(" ")
     if kind == "boundary":
         return "embedding" if number == "0" else f"boundary {number}, after decoder block {int(number) - 1}"
@@ -95,13 +100,17 @@ def describe(context: Context, stage: str) -> str:
     for slot, expected in enumerate(context.golden.document.wiring.boundaries):
         served = _served(context, slot)
         if served != expected:
-            given = "no boundary of the target" if served is None else f"boundary {served}"
+            given = "none of the target's boundaries" if served is None else f"boundary {served}"
             slots.append(f"slot {slot}: {given} served, boundary {expected} expected")
     return f"concat, {'; '.join(slots)}" if slots else f"concat, slot {number}"
 
 
 def _served(context: Context, slot: int) -> int | None:
-    """Return which boundary a slot holds, by the golden's sketches of all boundaries."""
+    """Return which boundary is in a slot, by the golden's sketches of all boundaries; `None` if it matches none.
+
+    The golden knows every boundary's state at these positions, also of boundaries that the pair does not capture. So a
+    slot names what was read in place of the right state, without another forward.
+    """
     pairs = _sketches(context)
     assert pairs is not None
     ours, golden, _ = pairs
@@ -117,7 +126,7 @@ def _served(context: Context, slot: int) -> int | None:
 def _sketches(context: Context) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]] | None:
     """Return the run's and the golden's sketches, each [positions, stages, WIDTH], without those never taken.
 
-    Also bool [positions, stages]: whether a stage means anything there, see `_asked`.
+    The third is bool [positions, stages]: whether a stage is defined there, see `_asked`.
     """
     rows = [
         (record.sketches, tensors.sketches, _asked(context, len(tensors.continuation), tensors.sketches.shape[1]))
@@ -134,10 +143,10 @@ def _sketches(context: Context) -> tuple[NDArray[np.float64], NDArray[np.float64
 
 
 def _asked(context: Context, length: int, stages: int) -> NDArray[np.bool_]:
-    """Return, for each sampled position of a text and each stage, whether the text says what went into it.
+    """Return, for each sampled position of a text and each stage, whether the text determines its input.
 
-    Near the end of a text that EOS ended, the later steps' inputs would be tokens past the end: what stands there is
-    padding, which differs with the prompts that ran together.
+    Near the end of a text that EOS ended, the later steps' inputs would be tokens past the end. There is padding in
+    their place, which differs with the prompts that ran together.
     """
     decode = context.golden.document.decode
     steps = int(decode["num_steps"])
@@ -149,9 +158,9 @@ def _asked(context: Context, length: int, stages: int) -> NDArray[np.bool_]:
 
 
 def _relative(ours: NDArray[np.float64], golden: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return each sketch's difference by the golden's length, [positions, stages]; infinite for what is no number."""
+    """Return each sketch's difference over the golden's norm, [positions, stages]; infinite if it is not a number."""
     length = np.maximum(np.linalg.norm(golden, axis=-1), 1e-12)
-    # A run's own states may overflow: infinity less a number is infinite, and what is no number differs too.
+    # A run's own states may overflow. Infinity less a number is infinite, and a NaN counts as infinitely different.
     difference = np.linalg.norm(np.nan_to_num(ours, nan=np.inf) - golden, axis=-1) / length
     result: NDArray[np.float64] = np.where(np.isfinite(difference), difference, np.inf)
     return result

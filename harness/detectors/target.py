@@ -1,4 +1,4 @@
-"""Target: does the target itself still choose the golden text?"""
+"""Target: does the target itself still choose the tokens of the reference continuations?"""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from harness.detectors.base import Context, Finding, State
 
 __all__ = ["NEAR_TIE", "TargetFigures", "detect"]
 
-# Greatest gap between the two highest logits, relative to the spread of logits near 10, that rounding can turn over,
-# by dtype. A gap above it cannot come from another kernel of the same precision.
+# By dtype, the greatest gap between two logits that rounding can turn over, for logits that spread over about 10. A
+# larger gap cannot come from another kernel of the same precision.
 NEAR_TIE = {"float64": 1e-9, "float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
 
 
@@ -40,10 +40,10 @@ class TargetFigures:
 
 
 def detect(context: Context) -> Finding[TargetFigures]:
-    """Compare the target's argmax along the golden text.
+    """Compare the target's argmax along the reference continuations.
 
-    On the golden's own class, a disagreement beyond a near-tie is a change that every later finding may follow from. On
-    another class or dtype it is told and decides nothing.
+    On the golden's own class, a disagreement beyond a near-tie is a change, from which every later finding may follow.
+    On another class or dtype it is expected: it is reported and decides nothing.
     """
     checks = [record.target for record in context.run.records]
     known = [check for check in checks if check is not None]
@@ -52,8 +52,9 @@ def detect(context: Context) -> Finding[TargetFigures]:
     agrees = np.concatenate([check.agrees for check in known])
     gaps = np.concatenate([check.gaps for check in known])
     if len(agrees) == 0:
-        return Finding(State.NOT_MEASURED, "no position of the golden text was compared")
+        return Finding(State.NOT_MEASURED, "no position of a reference continuation was compared")
     tolerance = NEAR_TIE[context.run.dtype]
+    # Written so that a NaN counts as drift: it is not less than anything.
     drifted = int((~agrees & ~(gaps <= tolerance)).sum())
     near_ties = int((~agrees).sum()) - drifted
     prompts = sum(bool((~check.agrees & ~(check.gaps <= tolerance)).any()) for check in known)
@@ -67,10 +68,10 @@ def detect(context: Context) -> Finding[TargetFigures]:
         decides=context.same_class,
     )
     if drifted == 0:
-        text = f"chooses the golden text at all {len(agrees)} positions"
+        text = f"chooses the reference continuation at all {len(agrees)} positions"
         return Finding(State.PASS, text + (f" but {near_ties} near-ties" if near_ties else ""), figures)
     text = f"target drift: chooses another token at {drifted} of {len(agrees)} positions, in {prompts} prompts"
     if context.same_class:
         return Finding(State.CHANGED, text, figures)
-    text += f" (golden of {context.golden.golden_class}: told, decides nothing)"
+    text += f" (golden of {context.golden.golden_class}: reported, decides nothing)"
     return Finding(State.PASS, text, figures)

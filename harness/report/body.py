@@ -43,7 +43,7 @@ class Body:
 def plain(value: Any) -> Any:
     """Return a body, or a part of one, as dictionaries, lists and scalars.
 
-    Not pydantic's serialiser: that refuses text which is no Unicode, and a file's name need not be any.
+    Not by pydantic's serialiser: it refuses text that is not Unicode, and the name of a file need not be.
     """
     if is_dataclass(value):
         # A field that would be a keyword of Python has an underscore at its end.
@@ -66,7 +66,7 @@ class ErrorDetails:
             exception.
         message: The whole error in one paragraph.
         exit_code: The status with which the command ends.
-        file: The file, folder or address at fault; `None` if there is none.
+        file: The file, folder or address at fault; `None` without one.
         key: The key, tensor, line or option at fault.
         found: The value found.
         expected: The value, range or form expected.
@@ -100,11 +100,11 @@ def error_details(error: Exception, message: str, exit_code: int) -> ErrorDetail
 
 @dataclass(frozen=True)
 class PositionRatesBody:
-    """A figure by position in the chain, from 0.
+    """A figure of each position i in the chain, from 0.
 
     Attributes:
-        unconditional: Of rounds that accept more than i tokens, as a share of all rounds; k entries.
-        conditional: Of the same, as a share of the rounds that accept at least i tokens; k entries.
+        unconditional: Rounds that accept more than i tokens, as a share of all rounds; k entries.
+        conditional: The same rounds, as a share of those that accept at least i tokens; k entries.
     """
 
     unconditional: tuple[float | None, ...]
@@ -116,10 +116,10 @@ class StandardErrorsBody:
     """Standard errors, prompts as clusters; `None` if nothing was measured, or on one prompt only.
 
     Attributes:
-        rate: Of the acceptance rate, as a share.
-        length: Of the acceptance length, in tokens a round.
-        step_accuracy: Of each step's accuracy, as a share; empty if the engine does not know it.
-        position_rates: Of the position rates, as shares.
+        rate: The acceptance rate's, as a share.
+        length: The acceptance length's, in tokens a round.
+        step_accuracy: Each step accuracy's, as a share; empty if the engine does not know it.
+        position_rates: The position rates', as shares.
     """
 
     rate: float | None
@@ -130,13 +130,13 @@ class StandardErrorsBody:
 
 @dataclass(frozen=True)
 class AcceptanceBody:
-    """Acceptance over a set of prompts; `None` where nothing was measured.
+    """Acceptance over a set of prompts; a figure is `None` if it was not measured.
 
     Attributes:
         rate: Acceptance rate as measured, 0 to 1: accepted of proposed draft tokens.
         length: Acceptance length in tokens a round, bonus token included.
-        step_accuracy: By step, the share of all positions at which the teacher-forced draft is right; empty if the
-            engine does not know it.
+        step_accuracy: The share of all positions at which the teacher-forced draft is right, for each step; empty if
+            the engine does not know it.
         position_rates: Shares of rounds by position in the chain.
         rounds: Verify rounds.
         accepted: Draft tokens accepted.

@@ -1,4 +1,4 @@
-"""A check as a person reads it, and the paragraph that a failure says."""
+"""A check as a person reads it, and the report of one that does not pass."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STYLES = {
 
 
 def detector_table(result: CheckResult) -> Table:
-    """Return each detector's verdict and sentence."""
+    """Return each detector's verdict and its sentence."""
     table = Table(box=None, pad_edge=False)
     table.add_column("detector")
     table.add_column("verdict")
@@ -71,7 +71,7 @@ def summary(result: CheckResult) -> str:
 
 
 def failure(result: CheckResult) -> str:
-    """Return what a result that is no pass says: headline, what fired, what differs, the next step."""
+    """Return the report of a result that does not pass: headline, detectors that fired, notes, the next step."""
     lines = [f"{str(result.verdict).upper()} {summary(result)}"]
     if result.attribution is not None:
         lines.append(f"  first stage that differs: {result.attribution.message}")
@@ -83,7 +83,8 @@ def failure(result: CheckResult) -> str:
 
 
 def next_step(result: CheckResult) -> str:
-    """Return what to do about a result that is no pass."""
+    """Return what to do about a result that does not pass."""
+    # In the order of the pipeline: while something is wrong early, advice about a later finding would mislead.
     pair = result.pair
     if result.findings.contract.state is State.REGRESSION:
         fault = pair.wiring.served.fault
@@ -104,5 +105,6 @@ def next_step(result: CheckResult) -> str:
     if result.verdict is State.NOT_MEASURED:
         return "raise decode.max_new_tokens, or choose prompts that are continued"
     return (
-        f'undo what changed since the golden was recorded, or, if it is meant: harness record {pair.file} --reason "…"'
+        "undo what changed since the golden was recorded, or, if that is intended: "
+        f'harness record {pair.file} --reason "…"'
     )

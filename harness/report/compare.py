@@ -14,7 +14,7 @@ __all__ = ["comparison_report"]
 
 
 def comparison_report(result: Comparison) -> Group:
-    """Return both sides' figures with the interval of each difference, and who is better."""
+    """Return both sides' figures with the interval of each difference, and which side is better."""
     sides = [result.acceptance(side) for side in (result.first, result.second)]
     table = Table(box=None, pad_edge=False)
     for name in ("figure", "A", "B", "B - A", "interval"):
@@ -23,6 +23,7 @@ def comparison_report(result: Comparison) -> Group:
         if drop is None:
             continue
         values = [_value(side, name) for side in sides]
+        # Taken from 0.0, so that no difference is not shown as minus zero.
         low, high = 0.0 - drop.high, 0.0 - drop.low
         table.add_row(name, *values, f"{0.0 - drop.estimate:+.4f}", f"[{low:+.4f}, {high:+.4f}]")
     lines = [Text(f"A: {result.first.label}"), Text(f"B: {result.second.label}")]

@@ -108,7 +108,7 @@ class DiffSideBody:
     Attributes:
         golden: Its file.
         rate: The recorded acceptance rate, 0 to 1.
-        standard_error: Of the rate, prompts as clusters.
+        standard_error: The rate's standard error, prompts as clusters.
     """
 
     golden: str

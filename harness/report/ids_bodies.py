@@ -200,7 +200,7 @@ class ReadingBody:
 
     Attributes:
         convention: The convention, with its version.
-        ids: The ids.
+        ids: The ids, as that convention writes them.
         rule: Its rule in words.
         source: Where the rule was read.
         captured: The states really captured, `None` for a state that is not any boundary's.
@@ -267,7 +267,7 @@ class AskedBody:
     Attributes:
         asked: The list's name.
         ids: The layer ids; `None` for the engine's own default.
-        captured: The boundary of each captured tensor, `None` for one that is no boundary; `None` as a whole if an
+        captured: The boundary of each captured tensor, `None` for one that is not a boundary; `None` as a whole if an
             error was raised.
         raised: The error.
         obtained: How that is known: `ran end to end`, `ran forward` or `setter only`.
@@ -303,7 +303,7 @@ class ClassBody:
         obtained: The strongest of `rows`.
         reason: Why its forward did not run, or why it is not judged.
         verdict: The worst of `rows`, or one about the class as a whole.
-        evidence: Of the known difference that it shows, or should.
+        evidence: Where the known difference is documented that it shows, or should.
         rows: The class, asked for each list.
     """
 

@@ -17,7 +17,7 @@ __all__ = ["acceptance_table", "headline", "measurement_report"]
 
 
 def headline(measurement: Measurement) -> str:
-    """Return what was measured, on one line."""
+    """Return the pair, the engine and the prompts on one line."""
     pair, run = measurement.pair, measurement.run
     return (
         f"{pair.name}: {run.engine} on {run.device} in {run.dtype}, {len(run.records)} prompts, k = {run.num_steps}, "

@@ -63,7 +63,7 @@ class PublishBody(Body):
 
     Attributes:
         done: `opened`, `commented`, `closed` or `nothing`.
-        issue: The issue's address; `None` if there is none.
+        issue: The issue's address; `None` without one.
     """
 
     done: str

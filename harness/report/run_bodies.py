@@ -71,7 +71,7 @@ class _Measured:
         by_prompt: Each prompt's counts, from which every rate can be worked out again.
         aggregate: Rounds by number of accepted tokens over all prompts, if the engine knows nothing else.
         server: What a server says of itself; `None` if none was asked.
-        notes: What is worth telling and decides nothing.
+        notes: Remarks that decide nothing.
         seconds: Wall-clock time in seconds, loading included.
     """
 
@@ -122,7 +122,7 @@ class AnswerBody:
     Attributes:
         verdict: What it found.
         message: One sentence for a person.
-        notes: What is worth telling and decides nothing.
+        notes: Remarks that decide nothing.
     """
 
     verdict: State
@@ -230,7 +230,7 @@ class CheckBody(_Measured, _Judged, Body):
     Attributes:
         detectors: Each detector's answer.
         drop: The drop of the acceptance rate, paired by prompt; `None` if it was not measured.
-        first_stage: The first stage at which the run parts from the golden; `None` if it does not, or if the engine
+        first_stage: The first stage at which the run differs from the golden; `None` if it does not, or if the engine
             cannot know.
         golden: The golden's file.
     """
@@ -294,8 +294,8 @@ class CompareBody(Body):
         better: The label of the better side; `None` if neither is.
         a: The first side.
         b: The second side.
-        drops: By figure (`rate`, `length` in tokens a round, `u0`, `c0`, `t0` …), how far it drops from A to B, paired
-            by prompt; `None` if a side did not measure it.
+        drops: How far each figure (`rate`, `length` in tokens a round, `u0`, `c0`, `t0` …) drops from A to B, paired by
+            prompt; `None` if a side did not measure it.
         margin: The drop of the rate that does not matter.
         prompts: Number of prompts that both sides measured.
         prompts_needed: About how many prompts would decide an undecided comparison; `None` if it is decided, or if no
@@ -332,14 +332,14 @@ def compare_body(result: Comparison) -> CompareBody:
 
 @dataclass(frozen=True)
 class CellBody:
-    """What the gate said of one drop, on so many prompts.
+    """The gate's verdicts on one drop, with one number of prompts.
 
     Attributes:
         drop: The drop planted, as a share.
         prompts: Number of prompts in each simulated comparison.
         simulations: Comparisons simulated.
         power: The share of them that were called a regression.
-        standard_error: Of the power, by the number of simulations.
+        standard_error: The standard error of the power, by the number of simulations.
         inconclusive: The share of them that were inconclusive.
     """
 

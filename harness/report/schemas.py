@@ -42,13 +42,11 @@ def shipped(name: str) -> dict[str, Any]:
     """Return a shipped schema.
 
     Raises:
-        InputError: There is no such schema.
+        InputError: The name is not one of `names`.
     """
     known = names()
     if name not in known:
-        raise InputError(
-            "there is no schema of this name", key="COMMAND", found=name, expected=", ".join(known).replace("-", " ")
-        )
+        raise InputError("unknown schema", key="COMMAND", found=name, expected=", ".join(known).replace("-", " "))
     schema: dict[str, Any] = json.loads((FOLDER / f"{name}{_SUFFIX}").read_text(encoding="utf-8"))
     return schema
 

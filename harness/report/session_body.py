@@ -36,7 +36,7 @@ class UpdateBody:
         pair: The pair's name.
         done: What was done; a refusal leaves the golden as it was.
         golden: The golden's file; `None` if the pair does not have one.
-        before: The acceptance that it held; `None` if there was none.
+        before: The acceptance that it held; `None` without an earlier one.
         after: The acceptance that it holds now; `None` if it was refused.
         changed_prompts: Number of prompts measured differently, added and removed ones included; `None` if it was
             refused.
