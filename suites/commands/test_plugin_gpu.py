@@ -171,8 +171,8 @@ def test_no_device(devices: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("built", "hidden", "told", "expected"),
     [
         (None, None, None, "is built without CUDA: install a build with CUDA"),
-        ("13.0", "", None, "sees none: CUDA_VISIBLE_DEVICES is ''"),
-        ("13.0", "-1", None, "sees none: CUDA_VISIBLE_DEVICES is '-1'"),
+        ("13.0", "", None, "does not see them: CUDA_VISIBLE_DEVICES is ''"),
+        ("13.0", "-1", None, "does not see them: CUDA_VISIBLE_DEVICES is '-1'"),
         ("13.0", "0", "the NVIDIA driver on your system is too old", "cannot use them: the NVIDIA driver on your"),
         ("13.0", None, None, "cannot use them: torch does not say why"),
     ],
