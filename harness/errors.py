@@ -96,7 +96,7 @@ def invalid(
     """Return the first thing that pydantic found wrong in a user's file: one mistake at a time is enough to correct.
 
     Args:
-        error: What pydantic raised.
+        error: The exception that pydantic raised.
         model: The model that the file was read as, which knows the keys that would have been right.
         file: Where the data came from.
         where: The place within the file that the data came from, such as `line 3`.
@@ -117,7 +117,8 @@ def invalid(
         case "extra_forbidden":
             problem, expected = "unknown key", f"one of {', '.join(sorted(_keys(model, location[:-1])))}"
         case "value_error":
-            # From a validator of ours, whose message says what is wrong. Of a whole object it has named the values.
+            # Raised by one of our validators. Its message says what is wrong and, if that is a whole object, names the
+            # values that matter: the object itself would be too long to read.
             problem, expected = message.removeprefix("Value error, "), None
             found = None if isinstance(value, dict | list | tuple) else found
             next_step = next_step or f"correct {name or 'the values'}{f' in {where}' if where else ''}"

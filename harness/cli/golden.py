@@ -22,9 +22,7 @@ golden = typer.Typer(
     rich_markup_mode=None,
 )
 
-GoldenArgument = Annotated[
-    str, typer.Argument(metavar="GOLDEN", help="A golden's .json file, a pair file, or the name of a built-in pair.")
-]
+_GOLDEN = "A golden's .json file, a pair file, or the name of a built-in pair."
 ClassOption = Annotated[
     str | None,
     typer.Option(
@@ -39,7 +37,7 @@ ClassOption = Annotated[
 
 @golden.command()
 def show(
-    which: GoldenArgument,
+    which: Annotated[str, typer.Argument(metavar="GOLDEN", help=_GOLDEN)],
     golden_class: ClassOption = None,
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by main
@@ -57,8 +55,8 @@ def show(
 
 @golden.command()
 def diff(
-    before: GoldenArgument,
-    after: GoldenArgument,
+    before: Annotated[str, typer.Argument(metavar="BEFORE", help=_GOLDEN)],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help="The golden to compare it with.")],
     golden_class: ClassOption = None,
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by main

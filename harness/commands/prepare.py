@@ -29,8 +29,8 @@ def prepare(
     Args:
         name: Path of a pair file, the name of a built-in pair, or a pair's outline that has been read.
         engine: An engine, with its mode if it has modes.
-        dtype: What target and draft compute in.
-        device: Where they run.
+        dtype: The dtype in which target and draft compute.
+        device: The device on which they run.
         num_steps: Chain length k.
         endpoint: Address of a running server; alone, it selects the engine `server`.
         plain_endpoint: Address of a server without speculation that judges the output.

@@ -29,8 +29,8 @@ def require_comparable(golden: Golden, pair: Pair, prompts: Sequence[Prompt], *,
     """Refuse a comparison that would be meaningless.
 
     Args:
-        golden: What the run would be compared with.
-        pair: Its name, target and decode settings must be the golden's.
+        golden: The golden that a run of the pair would be compared with.
+        pair: Its name, target and decode settings must be those of the golden.
         prompts: The prompts that will be run; each must be one of the golden's.
         subset: Whether the user chose some of the prompts; otherwise a missing one is an error.
 

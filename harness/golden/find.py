@@ -39,8 +39,8 @@ def golden_home(file: Path, settings: PairFile) -> Path:
     """
     if settings.golden is not None:
         return relative_path(file, "golden", settings.golden)
-    beside = file.resolve().parent
-    return next(nearest_homes(beside), beside / "golden")
+    folder = file.resolve().parent
+    return next(nearest_homes(folder), folder / "golden")
 
 
 def golden_folder(pair: Pair) -> Path | None:

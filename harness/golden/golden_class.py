@@ -25,12 +25,12 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class GoldenClass:
-    """What a golden was recorded on, or what a run is compared as; `str()` gives `engine-device-dtype`.
+    """The class that a golden or a run belongs to; `str()` gives `engine-device-dtype`.
 
     Attributes:
         engine: The engine without its mode: every mode of the reference engine proposes the same tokens.
         device: The device type without its index: `cuda:0` and `cuda:1` share a golden.
-        dtype: What target and draft compute in.
+        dtype: The dtype in which target and draft compute.
     """
 
     engine: str
@@ -82,5 +82,5 @@ class GoldenClass:
         return f"{self.engine}-{self.device}-{self.dtype}"
 
 
-# Recordable on every machine: a run whose own class has no golden is compared with this one.
+# A run whose own class has not been recorded is compared with this one, which every machine can record.
 DEFAULT = GoldenClass("reference", "cpu", "float32")

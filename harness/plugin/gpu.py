@@ -45,7 +45,7 @@ def cuda_problem() -> str | None:
         import torch
     except ImportError as error:
         return f"torch cannot be imported: {one_line(str(error))}"
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         # Torch reports a broken driver only as a warning.
         warnings.simplefilter("always")
         available = torch.cuda.is_available()
@@ -66,7 +66,7 @@ def cuda_problem() -> str | None:
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
     if hidden is not None and hidden.strip() in ("", "-1", "NoDevFiles"):
         return f"{present} does not see them: CUDA_VISIBLE_DEVICES is {hidden!r}"
-    why = one_line(str(told[0].message), 240) if told else "torch does not say why"
+    why = one_line(str(caught[0].message), 240) if caught else "torch does not say why"
     return f"{present} cannot use them: {why}"
 
 

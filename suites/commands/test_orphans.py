@@ -131,10 +131,8 @@ def project(recorded: Path, pytester: pytest.Pytester) -> Path:
     return target
 
 
-TOLD = (
-    f"1 golden that no pair file uses: {Path('pairs', 'golden', 'old')}; "
-    f"see harness golden orphans {Path('pairs', 'golden')}"
-)
+HOME = Path("pairs", "golden")
+TOLD = f"1 golden that no pair file uses: {HOME / 'old'}; see harness golden orphans {HOME}"
 
 
 def test_pytest_tells_unused_goldens_without_failing(project: Path, pytester: pytest.Pytester) -> None:

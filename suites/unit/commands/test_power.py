@@ -105,9 +105,9 @@ def test_power_on_the_command_line(harness: Command, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--drop", "0.9"), "no such drop can be planted"),
-        (("--drop", "-0.1"), "no such drop can be planted"),
-        (("--drop", "nan"), "no such drop can be planted"),
+        (("--drop", "0.9"), "the drop is out of range"),
+        (("--drop", "-0.1"), "the drop is out of range"),
+        (("--drop", "nan"), "the drop is out of range"),
         (("--plot", "power.gif"), "suffix is not supported"),
         (("--prompts", "1"), "--prompts"),
     ],
