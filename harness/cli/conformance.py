@@ -33,7 +33,7 @@ def conformance(
         typer.Option(
             "--forward/--no-forward",
             help="Run the real classes on the CPU, for the release that is installed (about 20 s a class). "
-            "Default: where it is.",
+            "Default: if it is.",
             show_default=False,
         ),
     ] = None,
@@ -55,7 +55,7 @@ def conformance(
 ) -> None:
     """Ask every SGLang class that captures hidden states for lists of layer ids, and compare with what is known here.
 
-    Exit 1 where a class does not do what the harness says it does, which names the class and the ids: after an upgrade
+    Exit 1 if a class does not do what the harness says it does, which names the class and the ids: after an upgrade
     of SGLang, the rule that changed.
     """
     from harness.conformance.matrix import build_matrix
@@ -99,7 +99,7 @@ def conformance(
 
 
 def _can_run(forward: bool | None, end_to_end: bool) -> bool:
-    """Whether real classes are run; where that was not asked for in so many words, what is missing for it is said."""
+    """Whether real classes are run; if that was not asked for explicitly, what is missing for it is said."""
     from harness.engines.sglang.installed import cpu_environment
     from harness.errors import InputError
 
@@ -116,7 +116,7 @@ def _can_run(forward: bool | None, end_to_end: bool) -> bool:
 
 
 def _forwards(release: SglangSources, here: SglangSources | None, end_to_end: bool) -> Forwards | None:
-    """Return what runs a release's classes: the installed package, where it has exactly these model files."""
+    """Return what runs a release's classes: the installed package, if it has exactly these model files."""
     if here is None or here.texts != release.texts:
         return None
     from harness.conformance.forward import run_forwards

@@ -64,7 +64,7 @@ class KnownFault:
 
     @property
     def reference(self) -> str:
-        """Where to read about it: its thread, or the evidence if there is none."""
+        """Where to read about it: its thread, or the evidence without one."""
         return self.thread or self.evidence
 
     def __str__(self) -> str:

@@ -111,7 +111,7 @@ def dropped_residual(loaded: LoadedPair) -> AbstractContextManager[Mapping[int, 
     alone. The embedding is the stream itself: at boundary 0 nothing can be dropped.
     """
     blocks = decoder_blocks(loaded.target.model, loaded.target.spec.num_layers)
-    # Some families norm what the MLP puts out before they add it.
+    # Some families norm the output of the MLP before they add it.
     parts = [getattr(block, "post_feedforward_layernorm", getattr(block, "mlp", None)) for block in blocks]
     wanted = {boundary: parts[boundary - 1] for boundary in loaded.pair.boundaries if boundary > 0}
     known = {boundary: part for boundary, part in wanted.items() if part is not None}

@@ -24,7 +24,7 @@ class PastRun:
         id: Identifies the run; its second attempt has the same id.
         time: When the run was summarised, in UTC.
         commit: The commit that was tested; empty if unknown.
-        url: Address of the run's log; empty if there is none.
+        url: Address of the run's log; empty if unknown.
         state: A `NightlyState`.
         pairs: Each pair's `verdict`, `rate`, `error`, `length` and `engine`, by the pair's name.
     """

@@ -35,7 +35,7 @@ class RunInfo:
         id: Identifies the run; its second attempt has the same id.
         time: When the run was summarised, in UTC.
         commit: The commit that was tested; empty if unknown.
-        url: Address of the run's log; empty if there is none.
+        url: Address of the run's log; empty if unknown.
     """
 
     name: str

@@ -26,8 +26,8 @@ class LayerConfig:
     Attributes:
         config: The whole config.
         family: Its kind.
-        nested: The ids under `eagle_config`, which SGLang reads; `None` if there are none.
-        top: The ids at the top level, which speculators and vLLM read; `None` if there are none.
+        nested: The ids under `eagle_config`, which SGLang reads; `None` if the config does not have them.
+        top: The ids at the top level, which speculators and vLLM read; `None` if the config does not have them.
         hidden_size: The draft's width; `None` if the config does not say it.
         target_hidden_size: Width of one captured boundary, by the config; `None` if it does not say it.
     """
@@ -156,7 +156,7 @@ def _family_of(raw: Mapping[str, Any], file: Path) -> Family:
 
 
 def _layer_ids(config: ConfigValues) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    """Return the ids under `eagle_config` and those at the top level, each `None` if there are none.
+    """Return the ids under `eagle_config` and those at the top level, each `None` if the config does not have them.
 
     Raises:
         InputError: Both exist and differ.

@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--acceptance-update",
         action="store_true",
-        help="for each pair whose tests run, record the golden of its own class if there is none, or again if the "
+        help="for each pair whose tests run, record the golden of its own class if it is missing, or again if the "
         "check differs from it; not with -n, and not if CI is set",
     )
     group.addoption(

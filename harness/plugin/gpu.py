@@ -1,4 +1,4 @@
-"""Tests that need a GPU: skipped with the reason if there is none, and counted at the end of the run."""
+"""Tests that need a GPU: skipped with the reason if it is missing, and counted at the end of the run."""
 
 from __future__ import annotations
 

@@ -364,7 +364,7 @@ def _teacher_forced(
     Args:
         draft: The draft.
         chains: Chains at step 0, which this goes on with.
-        inverse: int64 [vocab]: the draft id of each target id, -1 if there is none.
+        inverse: int64 [vocab]: the draft id of each target id, -1 if the draft does not have it.
         ids: int64 [B, T+1]: prompts and continuations.
         starts: int64 [B, n]: positions of step 0.
         samples: int64 [B, POSITIONS]: which of the n chains are sketched.

@@ -91,7 +91,7 @@ async def decode(client: Client, info: SglangInfo, prompt: Prompt, limits: Limit
         EngineError: It fails, or what it answers contradicts itself.
     """
     asker = _Asker(client, info, prompt, limits.num_steps, vocab_size)
-    # As many more as the last round can go past the limit: the end of the text may stand there.
+    # As many more as the last round can go past the limit: the end of the continuation may be there.
     heard = await asker.ask(limits.text_length)
     rounds = _ordered(heard, limits.num_steps, asker)
     if rounds is not None:
