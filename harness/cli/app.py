@@ -28,7 +28,7 @@ from harness.cli.schema import schema
 from harness.cli.trace import trace
 from harness.cli.translate import translate
 from harness.errors import HarnessError, one_line
-from harness.report.body import ErrorDetails, error_details
+from harness.report.bodies.base import ErrorDetails, error_details
 
 __all__ = ["app", "main", "run"]
 

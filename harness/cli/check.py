@@ -46,8 +46,8 @@ def check(
     """Measure and gate against the golden baseline: exit 0 if the pair passes, 1 if it does not."""
     from harness.commands.check import check as run
     from harness.commands.prepare import prepare
+    from harness.report.bodies.check import check_body
     from harness.report.check import check_report
-    from harness.report.run_bodies import check_body
 
     ready = prepare(
         pair,

@@ -49,8 +49,8 @@ def compare(
 ) -> None:
     """Compare two pairs, engines or results, paired by prompt: exit 1 if B accepts fewer tokens than A."""
     from harness.commands.compare import compare as run
+    from harness.report.bodies.compare import compare_body
     from harness.report.compare import comparison_report
-    from harness.report.run_bodies import compare_body
 
     with output.progress(quiet=json) as progress:
         first = _side(a, engine_a, endpoint_a, dtype_a, prompts, progress)

@@ -62,8 +62,8 @@ def conformance(
     from harness.errors import InputError
     from harness.facts.reading.sources import find_installed, read_sources
     from harness.files import require_writable, write_atomically
+    from harness.report.bodies.conformance import conformance_body
     from harness.report.conformance import conformance_markdown, conformance_report
-    from harness.report.ids_bodies import conformance_body
 
     installed = find_installed()
     paths = sglang or ([] if installed is None else [installed])

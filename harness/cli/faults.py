@@ -47,8 +47,8 @@ def faults(
     """
     from harness.commands.faults import faults as run
     from harness.commands.prepare import prepare
+    from harness.report.bodies.faults import faults_body
     from harness.report.faults import faults_report, require_place, write_tables
-    from harness.report.faults_body import faults_body
 
     ready = prepare(pair, engine="reference")
     if write is not None:

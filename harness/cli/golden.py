@@ -43,8 +43,8 @@ def show(
     debug: DebugOption = False,  # noqa: ARG001 - read by main
 ) -> None:
     """Print a golden: its rates, floor, noise, origin and earlier records."""
+    from harness.report.bodies.golden import show_body
     from harness.report.golden import golden_report
-    from harness.report.golden_bodies import show_body
 
     found = _load(which, golden_class)
     if json:
@@ -63,8 +63,8 @@ def diff(
 ) -> None:
     """Print the difference between two goldens, prompt by prompt; exit 1 if their measurements or settings differ."""
     from harness.golden.difference import difference
+    from harness.report.bodies.golden import diff_body
     from harness.report.golden import difference_report
-    from harness.report.golden_bodies import diff_body
 
     result = difference(_load(before, golden_class), _load(after, golden_class))
     if json:
@@ -84,8 +84,8 @@ def verify(
     from harness.golden.find import golden_folder
     from harness.golden.verify import golden_problems
     from harness.pair.pair import load_pair
+    from harness.report.bodies.golden import verify_body
     from harness.report.golden import verification_report
-    from harness.report.golden_bodies import verify_body
 
     ready = load_pair(pair)
     folder = golden_folder(ready)
@@ -120,8 +120,8 @@ def orphans(
 ) -> None:
     """List goldens that no pair file of the project uses or that cannot be read; removes nothing. Exit 1 if any."""
     from harness.golden.orphans import find_home, find_orphans
+    from harness.report.bodies.golden import orphans_body
     from harness.report.golden import orphans_report
-    from harness.report.golden_bodies import orphans_body
 
     result = find_orphans(find_home(folder))
     if json:

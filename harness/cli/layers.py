@@ -37,7 +37,7 @@ def layers(
     and so is a release with a known fault. Only configs are read. Exit 0 even if conventions disagree: they often do.
     """
     from harness.commands.layers import layers as run
-    from harness.report.ids_bodies import layers_body
+    from harness.report.bodies.layers import layers_body
     from harness.report.layers import layers_report
 
     report = run(draft, target=target, num_layers=num_layers, architecture=arch, trained_as=trained_as)

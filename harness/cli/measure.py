@@ -33,8 +33,8 @@ def measure(
     from harness.commands.measure import looping
     from harness.commands.measure import measure as run
     from harness.commands.prepare import prepare
+    from harness.report.bodies.measure import measure_body
     from harness.report.measure import measurement_report
-    from harness.report.run_bodies import measure_body
 
     ready = prepare(pair, engine=engine, dtype=dtype, device=device, num_steps=k, endpoint=endpoint)
     with output.progress(quiet=json) as progress:

@@ -54,9 +54,9 @@ def report(
     from harness.files import json_text, require_writable, write_atomically
     from harness.nightly.history import read_history, write_history
     from harness.nightly.results import read_nightly
-    from harness.report.body import plain
+    from harness.report.bodies.base import plain
+    from harness.report.bodies.nightly import nightly_body
     from harness.report.nightly import issue_body, issue_title, page, summary
-    from harness.report.nightly_bodies import nightly_body
 
     if job not in _JOBS:
         raise InputError("the result of the job is unknown", key="--job", found=job, expected=" or ".join(_JOBS))
@@ -98,7 +98,7 @@ def publish(
     """
     from harness.files import read_json_object, read_text
     from harness.nightly.issue import publish as publish_issue
-    from harness.report.nightly_bodies import publish_body
+    from harness.report.bodies.nightly import publish_body
 
     if not repository:
         raise InputError("the repository is missing", key="--repo", expected="owner/name, or GITHUB_REPOSITORY set")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from harness.files import json_text
-from harness.report.body import Body, ErrorBody, ErrorDetails, plain
+from harness.report.bodies.base import Body, ErrorBody, ErrorDetails, plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -49,8 +49,8 @@ def power(
     from harness.golden.find import golden_in_use
     from harness.golden.store import load_golden
     from harness.pair.pair import load_pair
+    from harness.report.bodies.power import power_body
     from harness.report.power import draw_power, power_report, require_drawable
-    from harness.report.run_bodies import power_body
 
     if plot is not None:
         require_drawable(plot)

@@ -25,8 +25,8 @@ def record(
     """Measure and write the golden baseline with its noise floor. Refuses a golden that would be misleading."""
     from harness.commands.prepare import prepare
     from harness.commands.record import record as run
+    from harness.report.bodies.record import record_body
     from harness.report.measure import measurement_report
-    from harness.report.run_bodies import record_body
 
     ready = prepare(pair, dtype=dtype, device=device)
     with output.progress(quiet=json) as progress:

@@ -29,7 +29,7 @@ def trace(
     block k: 0 is the embedding, N the residual stream before the final norm.
     """
     from harness.commands.trace import trace as run
-    from harness.report.ids_bodies import trace_body
+    from harness.report.bodies.trace import trace_body
     from harness.report.trace import trace_report
 
     result = run(pair, engine=engine, static=static)

@@ -39,7 +39,7 @@ def translate(
     Exit 2, with the reason, if a convention cannot say these boundaries or an engine captures none of them.
     """
     from harness.commands.translate import translate as run
-    from harness.report.ids_bodies import translate_body
+    from harness.report.bodies.translate import translate_body
     from harness.report.translate import translate_report
 
     result = run(ids, source, to=to, num_layers=layers, architecture=arch)

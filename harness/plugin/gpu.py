@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.errors import one_line
-from harness.report.session_body import SessionBody, UncheckedBody
+from harness.report.bodies.session import SessionBody, UncheckedBody
 
 __all__ = ["Unchecked", "cuda_problem", "pair_files_to_serve"]
 

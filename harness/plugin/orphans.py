@@ -9,7 +9,7 @@ import pytest
 
 from harness.files import shown
 from harness.plugin.session import pair_files
-from harness.report.session_body import SessionBody
+from harness.report.bodies.session import SessionBody
 
 __all__ = ["Orphans", "whole_folders"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.report.session_body import SessionBody
+from harness.report.bodies.session import SessionBody
 
 if TYPE_CHECKING:
     from harness.commands.check import CheckResult
@@ -137,8 +137,8 @@ class Results:
         outcome = yield
         cached = self.config.stash.get(_CACHE, {}).get(item.path.resolve())
         if cached is not None and not isinstance(cached, BaseException):
-            from harness.report.body import plain
-            from harness.report.run_bodies import check_body
+            from harness.report.bodies.base import plain
+            from harness.report.bodies.check import check_body
 
             outcome.get_result().acceptance = {str(item.path): plain(check_body(cached))}  # type: ignore[attr-defined]
 
@@ -160,7 +160,7 @@ class Results:
         if target and not hasattr(self.config, "workerinput"):
             from harness.errors import InputError
             from harness.files import json_text, write_atomically
-            from harness.report.body import plain
+            from harness.report.bodies.base import plain
 
             try:
                 write_atomically(Path(target), f"{json_text(plain(self.body))}\n".encode())

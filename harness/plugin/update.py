@@ -12,8 +12,8 @@ import pytest
 
 from harness.files import shown
 from harness.plugin.session import checked, forget, pair_files, prepared
-from harness.report.body import acceptance_body
-from harness.report.session_body import SessionBody, UpdateBody
+from harness.report.bodies.base import acceptance_body
+from harness.report.bodies.session import SessionBody, UpdateBody
 
 if TYPE_CHECKING:
     from harness.commands.check import CheckResult

@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.errors import InputError
 from harness.files import write_atomically
-from harness.report.body import Body
+from harness.report.bodies.base import Body
 
 __all__ = ["FOLDER", "SchemasBody", "generate", "main", "names", "shipped"]
 
@@ -53,31 +53,43 @@ def shipped(name: str) -> dict[str, Any]:
 
 def _bodies() -> dict[str, Any]:
     """Return the body's type by the schema's name; imported here, since reading a schema must not load torch."""
-    from harness.report import golden_bodies, ids_bodies, nightly_bodies, run_bodies
-    from harness.report.body import ErrorBody
-    from harness.report.faults_body import FaultsBody
-    from harness.report.session_body import SessionBody
+    from harness.report.bodies import (
+        check,
+        compare,
+        conformance,
+        faults,
+        golden,
+        layers,
+        measure,
+        nightly,
+        power,
+        record,
+        trace,
+        translate,
+    )
+    from harness.report.bodies.base import ErrorBody
+    from harness.report.bodies.session import SessionBody
 
     return {
-        "check": run_bodies.CheckBody,
-        "compare": run_bodies.CompareBody,
-        "conformance": ids_bodies.ConformanceBody,
+        "check": check.CheckBody,
+        "compare": compare.CompareBody,
+        "conformance": conformance.ConformanceBody,
         "error": ErrorBody,
-        "faults": FaultsBody,
-        "golden-diff": golden_bodies.DiffBody,
-        "golden-orphans": golden_bodies.OrphansBody,
-        "golden-show": golden_bodies.ShowBody,
-        "golden-verify": golden_bodies.VerifyBody,
-        "layers": ids_bodies.LayersBody,
-        "measure": run_bodies.MeasureBody,
-        "nightly-publish": nightly_bodies.PublishBody,
-        "nightly-report": nightly_bodies.NightlyBody,
-        "power": run_bodies.PowerBody,
-        "pytest": SessionBody[run_bodies.CheckBody],
-        "record": run_bodies.RecordBody,
+        "faults": faults.FaultsBody,
+        "golden-diff": golden.DiffBody,
+        "golden-orphans": golden.OrphansBody,
+        "golden-show": golden.ShowBody,
+        "golden-verify": golden.VerifyBody,
+        "layers": layers.LayersBody,
+        "measure": measure.MeasureBody,
+        "nightly-publish": nightly.PublishBody,
+        "nightly-report": nightly.NightlyBody,
+        "power": power.PowerBody,
+        "pytest": SessionBody[check.CheckBody],
+        "record": record.RecordBody,
         "schema": SchemasBody,
-        "trace": ids_bodies.TraceBody,
-        "translate": ids_bodies.TranslateBody,
+        "trace": trace.TraceBody,
+        "translate": translate.TranslateBody,
     }
 
 

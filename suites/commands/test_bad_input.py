@@ -24,7 +24,7 @@ from harness.cli.app import main
 from harness.cli.output import print_report
 from harness.errors import InputError
 from harness.files import replacing, write_atomically
-from harness.report.body import error_details, plain
+from harness.report.bodies.base import error_details, plain
 from suites.support.command import Answer, Command
 from suites.support.damage import DAMAGES, GOLDEN, Damage, edit_json, edit_tensors, replace_text, snapshot
 

@@ -12,8 +12,8 @@ from harness.commands import faults as command
 from harness.commands.faults import FaultsResult
 from harness.commands.prepare import prepare
 from harness.faults.measure import MeasuredFaults
+from harness.report.bodies.faults import faults_body
 from harness.report.faults import faults_report, markdown_tables
-from harness.report.faults_body import faults_body
 from suites.support.command import Command
 
 PLACE = "<!-- wirings of {0}: begin -->\nold {0}\n<!-- wirings of {0}: end -->\n"

@@ -13,7 +13,7 @@ import pytest
 
 from harness.golden.schema import GoldenDocument
 from harness.report import schemas
-from harness.report.golden_bodies import ShowBody
+from harness.report.bodies.golden import ShowBody
 from suites.support.builtin_pairs import FIXTURES
 from suites.support.command import Command
 from suites.support.schemas import require_valid

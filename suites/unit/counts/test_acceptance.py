@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harness.counts.acceptance import PromptCounts, counts_of, measure_acceptance, repeated_ngram_ratio
 from harness.counts.run import EosRound, PromptRecord, histogram_of
-from harness.report.body import acceptance_body, plain
+from harness.report.bodies.base import acceptance_body, plain
 
 
 def _counts(*histograms: tuple[int, ...]) -> list[PromptCounts]:

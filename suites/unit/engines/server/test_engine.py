@@ -23,8 +23,8 @@ from harness.errors import EngineError, InputError
 from harness.golden.golden_class import GoldenClass
 from harness.pair.pair import Pair
 from harness.pair.pairfile import Timeouts
-from harness.report.body import plain
-from harness.report.run_bodies import check_body
+from harness.report.bodies.base import plain
+from harness.report.bodies.check import check_body
 from suites.support.command import Command
 from suites.support.faulty_server import Faulty, Told, serving, told_by
 from suites.support.random_pair import SERVABLE, write_pair

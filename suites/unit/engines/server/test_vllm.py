@@ -13,8 +13,8 @@ from harness.commands.check import check
 from harness.commands.measure import measure
 from harness.commands.prepare import prepare
 from harness.engines.server.metrics import read_sums
-from harness.report.body import plain
-from harness.report.run_bodies import check_body
+from harness.report.bodies.base import plain
+from harness.report.bodies.check import check_body
 from suites.support.command import Command
 from suites.support.fake_vllm import FakeVllm, serving_vllm
 from suites.support.random_pair import PAIR, write_pair

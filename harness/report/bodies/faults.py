@@ -9,7 +9,7 @@ from harness.counts.statistics import PairedInterval
 from harness.detectors.proposals import ProposalsFigures
 from harness.detectors.target import TargetFigures
 from harness.faults.catalogue import CATALOGUE, CatalogueEntry
-from harness.report.body import Body
+from harness.report.bodies.base import Body
 
 if TYPE_CHECKING:
     from harness.commands.faults import FaultsResult

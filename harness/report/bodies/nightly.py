@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.nightly.results import Failure, Nightly, NightlyState, PairRow, RunInfo
-from harness.report.body import Body
+from harness.report.bodies.base import Body
 
 if TYPE_CHECKING:
     from harness.nightly.issue import Published

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
-from harness.report.body import AcceptanceBody
+from harness.report.bodies.base import AcceptanceBody
 
 __all__ = ["SessionBody", "UncheckedBody", "UpdateBody"]
 

@@ -15,7 +15,7 @@ from harness.golden.schema import (
     Totals,
     WiringEntry,
 )
-from harness.report.body import Body, StandardErrorsBody, acceptance_body
+from harness.report.bodies.base import Body, StandardErrorsBody, acceptance_body
 
 if TYPE_CHECKING:
     from harness.golden.difference import Difference
