@@ -8,7 +8,7 @@ import typer
 
 from harness.cli import output
 from harness.cli.options import DebugOption, JsonOption
-from harness.facts.conventions import convention_names
+from harness.facts.numbering import convention_names
 
 __all__ = ["translate"]
 

@@ -43,8 +43,8 @@ _WORDS = {"messages": [{"role": "user", "content": "w1 w2"}]}
 _WHOLE = [
     Damage("prompts missing", remove(PROMPTS), (PROMPTS, "does not exist", "Next:")),
     Damage("prompts are a folder", into_folder(PROMPTS), (PROMPTS, "cannot be read", "a file")),
-    Damage("prompts empty", write(PROMPTS, b""), (PROMPTS, "no prompts", "at least one line")),
-    Damage("prompts blank", write(PROMPTS, b"\n  \n\r\n"), (PROMPTS, "no prompts", "at least one line")),
+    Damage("prompts empty", write(PROMPTS, b""), (PROMPTS, "the prompts file is empty", "at least one line")),
+    Damage("prompts blank", write(PROMPTS, b"\n  \n\r\n"), (PROMPTS, "the prompts file is empty", "at least one line")),
     Damage("prompts truncated", truncate(PROMPTS), (PROMPTS, "line 5", "not valid JSON", "expected")),
     Damage("prompts in latin-1", prepend(PROMPTS, b'{"id":"\xe9","text":"a"}\n'), (PROMPTS, "0xe9", "UTF-8")),
     Damage("prompts with a BOM", prepend(PROMPTS, b"\xef\xbb\xbf"), (PROMPTS, "byte order mark", "UTF-8")),
@@ -52,8 +52,8 @@ _WHOLE = [
 
 _LINES = [
     _bad("line broken", 2, '{"id": "p1", "text": "a"', "not valid JSON", "expected"),
-    _bad("line a list", 2, "[1, 2]", "no JSON object", "found list", "expected"),
-    _bad("line a number", 3, "7", "no JSON object", "found int", "expected"),
+    _bad("line a list", 2, "[1, 2]", "not a JSON object", "found list", "expected"),
+    _bad("line a number", 3, "7", "not a JSON object", "found int", "expected"),
     _bad("line nested deeply", 2, "[" * DEEP, "not valid JSON", "expected"),
     _bad("line with a number of 5,000 digits", 2, '{"id": ' + "9" * 5000 + "}", "not valid JSON", "expected"),
     _bad("line with a repeated key", 2, '{"id": "a", "id": "b", "text": "a"}', "'id' stands twice", "expected"),
@@ -125,10 +125,24 @@ _TEXTS = [
         replace_line(2, '{"id": "p1", "messages": [{"role": "user", "content": "a"}]}'),
         (PROMPTS, "'p1'", "chat template", "Next: set chat_template"),
     ),
-    _text("messages and a tokenizer without a template", _WORDS, "target", "no chat template", "Next:", template=None),
+    _text(
+        "messages and a tokenizer without a template",
+        _WORDS,
+        "target",
+        "does not have a chat template",
+        "Next:",
+        template=None,
+    ),
     _text("messages and a broken template", _WORDS, "chat template", "'x'", "expected", template="{% for %}"),
     _text("messages and a template that raises", _WORDS, "chat template", "'x'", "x", template="{{ 1 / 0 }}"),
-    _text("messages and a template that gives nothing", _WORDS, PROMPTS, "'x'", "no tokens", template=" "),
+    _text(
+        "messages and a template that gives nothing",
+        _WORDS,
+        PROMPTS,
+        "'x'",
+        "is empty after tokenization",
+        template=" ",
+    ),
     _text(
         "message with a lone surrogate",
         {"messages": [{"role": "user", "content": "\ud800"}]},
