@@ -18,8 +18,10 @@ class LosslessFigures:
         tokens: Output tokens judged.
         wrong: Tokens that the target does not choose, by more than a near-tie.
         near_ties: Tokens that it does not choose within the tolerance.
-        broken_prompts: Prompts with at least one wrong token.
-        not_deterministic: Those of them on which the target, run twice without speculation, does not agree with itself.
+        broken_prompts: Number of prompts with at least one wrong token.
+        prompts: Number of prompts measured.
+        not_deterministic: Ids of broken prompts on which the target, run twice without speculation, does not agree with
+            itself.
         tolerance: The greatest distance below the target's own choice, in logits, that counts as a near-tie.
     """
 
@@ -27,6 +29,7 @@ class LosslessFigures:
     wrong: int
     near_ties: int
     broken_prompts: int
+    prompts: int
     not_deterministic: tuple[str, ...]
     tolerance: float
 
@@ -53,6 +56,7 @@ def detect(context: Context) -> Finding[LosslessFigures]:
         wrong=int(sum(where.sum() for _, _, where in broken)),
         near_ties=int(sum((~check.agrees & ~where).sum() for _, check, where in wrong)),
         broken_prompts=len(broken),
+        prompts=len(known),
         not_deterministic=wavering,
         tolerance=tolerance,
     )

@@ -24,7 +24,8 @@ class TargetFigures:
         evaluated: Positions at which the target's argmax was compared.
         drifted: Positions at which it chooses another token, by more than a near-tie.
         near_ties: Positions at which it chooses another token within the tolerance.
-        drifted_prompts: Prompts with at least one position that drifted.
+        drifted_prompts: Number of prompts with at least one position that drifted.
+        prompts: Number of prompts measured.
         greatest_gap: The greatest distance, in logits, of a reference token below the target's own choice.
         tolerance: The greatest such distance, in logits, that counts as a near-tie in the run's dtype.
         decides: Whether drift decides: only on the golden's own class.
@@ -34,6 +35,7 @@ class TargetFigures:
     drifted: int
     near_ties: int
     drifted_prompts: int
+    prompts: int
     greatest_gap: Unbounded
     tolerance: float
     decides: bool
@@ -57,12 +59,13 @@ def detect(context: Context) -> Finding[TargetFigures]:
     # Written so that a NaN counts as drift: it is not less than anything.
     drifted = int((~agrees & ~(gaps <= tolerance)).sum())
     near_ties = int((~agrees).sum()) - drifted
-    prompts = sum(bool((~check.agrees & ~(check.gaps <= tolerance)).any()) for check in known)
+    drifted_prompts = sum(bool((~check.agrees & ~(check.gaps <= tolerance)).any()) for check in known)
     figures = TargetFigures(
         evaluated=len(agrees),
         drifted=drifted,
         near_ties=near_ties,
-        drifted_prompts=prompts,
+        drifted_prompts=drifted_prompts,
+        prompts=len(known),
         greatest_gap=float(gaps.max()),
         tolerance=tolerance,
         decides=context.same_class,
@@ -70,7 +73,7 @@ def detect(context: Context) -> Finding[TargetFigures]:
     if drifted == 0:
         text = f"chooses the reference continuation at all {len(agrees)} positions"
         return Finding(State.PASS, text + (f" but {near_ties} near-ties" if near_ties else ""), figures)
-    text = f"target drift: chooses another token at {drifted} of {len(agrees)} positions, in {prompts} prompts"
+    text = f"target drift: chooses another token at {drifted} of {len(agrees)} positions, in {drifted_prompts} prompts"
     if context.same_class:
         return Finding(State.CHANGED, text, figures)
     text += f" (golden of {context.golden.golden_class}: reported, decides nothing)"

@@ -296,7 +296,7 @@ def test_values_of_a_result(whole: Path, data: st.DataObject, command: tuple[str
     def damage(root: Path) -> None:
         body = json.loads((root / RESULT).read_text())
         # Of what `measure` prints, only these are read back.
-        (root / RESULT).write_text(json.dumps(_change(body, data, often=("prompts", "engine", "pair"))))
+        (root / RESULT).write_text(json.dumps(_change(body, data, often=("by_prompt", "engine", "pair"))))
 
     _survives(whole, command, damage)
 
