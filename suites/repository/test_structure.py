@@ -13,13 +13,6 @@ import pytest
 from suites.repository.structure import ROOT, Structure, main, public_names, read_layers, read_structure, room_of
 
 UNIT = ROOT / "suites" / "unit"
-# Unit tests of several modules that wait to be split, and tests of modules that are still to come.
-WAITING: frozenset[str] = frozenset(
-    {
-        "detectors/test_detectors.py",
-    }
-)
-
 structure = cache(read_structure)
 
 
@@ -113,16 +106,9 @@ def _homeless() -> set[str]:
 
 
 def test_a_unit_test_lies_where_its_module_does() -> None:
-    assert _homeless() - WAITING == set()
+    assert _homeless() == set()
 
 
 def test_a_folder_of_unit_tests_is_a_package_of_the_source() -> None:
-    folders = {
-        file.parent.relative_to(UNIT) for file in UNIT.rglob("test_*.py") if str(file.relative_to(UNIT)) not in WAITING
-    }
+    folders = {file.parent.relative_to(UNIT) for file in UNIT.rglob("test_*.py")}
     assert {str(folder) for folder in folders if not (ROOT / "harness" / folder / "__init__.py").is_file()} == set()
-
-
-def test_what_waits_still_waits() -> None:
-    """An entry whose tests are split, or whose module has come, is taken off the list."""
-    assert WAITING - _homeless() == set()

@@ -8,22 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
 
 from harness.counts.run import TargetCheck
 from harness.engines.reference.agreement import ReferenceTarget
 from harness.engines.shared.decoded import Decoded
 from suites.support.command import Command
-from suites.support.damage import edit_json
+from suites.support.damage import edit_json, edit_tensors
 
 Edit = Callable[[dict[str, torch.Tensor]], object]
-
-
-def _edit_weights(file: Path, edit: Edit) -> None:
-    tensors = safetensors.torch.load_file(file)
-    edit(tensors)
-    safetensors.torch.save_file(tensors, file, metadata={"format": "pt"})
 
 
 def _scale(name: str, factor: float = 1.3) -> Edit:
@@ -54,7 +47,7 @@ WEIGHTS: dict[str, tuple[str, Edit]] = {
 @pytest.mark.parametrize("stage", WEIGHTS)
 def test_a_change_of_weights_is_named_by_its_stage(stage: str, recorded: Path, harness: Command) -> None:
     file, edit = WEIGHTS[stage]
-    _edit_weights(recorded.parent / file, edit)
+    edit_tensors(recorded.parent / file, edit)
     body = harness("check", recorded, "--json").json
     assert body["first_stage"]["stage"] == stage
     assert body["detectors"]["contract"]["verdict"] == "pass"
@@ -63,7 +56,7 @@ def test_a_change_of_weights_is_named_by_its_stage(stage: str, recorded: Path, h
 
 def test_a_changed_head_of_the_target_is_the_target(recorded: Path, harness: Command) -> None:
     """After the last boundary there is no state that the draft could see; the target's own choice tells."""
-    _edit_weights(recorded.parent / TARGET, lambda tensors: tensors["lm_head.weight"].neg_())
+    edit_tensors(recorded.parent / TARGET, lambda tensors: tensors["lm_head.weight"].neg_())
     body = harness("check", recorded, "--json").json
     assert body["first_stage"]["stage"] == "target"
     assert body["detectors"]["target"]["verdict"] == "changed"
@@ -167,7 +160,7 @@ def test_nothing_changed_names_nothing(engine: str, recorded: Path, harness: Com
 
 
 def test_a_decoding_engine_sees_other_chains_too(recorded: Path, harness: Command) -> None:
-    _edit_weights(recorded.parent / DRAFT, _scale("fc.weight", -1.0))
+    edit_tensors(recorded.parent / DRAFT, _scale("fc.weight", -1.0))
     body = harness("check", recorded, "--engine", "reference:sequential", "--json").json
     assert body["detectors"]["proposals"]["verdict"] == "changed"
     assert body["detectors"]["lossless"]["verdict"] == "pass"

@@ -1,0 +1,29 @@
+"""All detectors of one check: on an untouched pair, and on an engine that only decodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.commands.check import check
+from harness.commands.prepare import prepare
+from harness.counts.statistics import PairedInterval
+from suites.support.findings import states
+
+ALPHA = 0.001 / 4
+
+
+def test_an_untouched_pair_passes_everywhere(recorded: Path) -> None:
+    result = check(prepare(recorded))
+    found = states(result)
+    # Replay puts out no text of its own.
+    assert found.pop("lossless") == "not_applicable"
+    assert set(found.values()) == {"pass"}
+    assert result.drop == PairedInterval(0.0, 0.0, 0.0, 0.0, prompts=6, alpha=ALPHA, changed_prompts=0)
+
+
+def test_what_a_decoding_engine_cannot_know_is_not_applicable(recorded: Path) -> None:
+    result = check(prepare(recorded, engine="reference:sequential"))
+    found = states(result)
+    assert found["stages"] == found["likelihood"] == "not_applicable"
+    assert found["target"] == found["lossless"] == found["proposals"] == found["acceptance"] == "pass"
+    assert result.verdict == "pass"

@@ -1,0 +1,22 @@
+"""A whole engine that did not run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.conformance import whole
+from harness.conformance.asked import WHOLE_ENGINE, asked_lists
+from harness.errors import EngineError
+
+
+def test_why_a_whole_engine_did_not_run_names_no_place_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def died(*_: Any) -> None:
+        raise EngineError(
+            "SGLang died; the last error in its log is KeyError: 'x'; its log is /some/log, the end of it:\n  x"
+        )
+
+    monkeypatch.setattr(whole, "_write_pair", died)
+    (entry,) = [entry for entry in asked_lists() if entry.name == WHOLE_ENGINE]
+    assert whole.run_whole("LlamaForCausalLM", entry) == "SGLang died; the last error in its log is KeyError: 'x'"
