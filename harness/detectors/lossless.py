@@ -20,8 +20,8 @@ class LosslessFigures:
         near_ties: Tokens that it does not choose within the tolerance.
         broken_prompts: Number of prompts with at least one wrong token.
         prompts: Number of prompts measured.
-        not_deterministic: Ids of broken prompts on which the target, asked twice without speculation, does not agree with
-            itself.
+        not_deterministic: Ids of broken prompts on which the target, asked twice without speculation, does not agree
+            with itself.
         tolerance: The greatest distance below the target's own choice, in logits, that counts as a near-tie.
     """
 
