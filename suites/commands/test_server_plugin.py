@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-# An in-process run forgets every module that it was the first to import, and httpx maps the errors of the httpcore that it
-# met first: later tests would see raw ones.
+# An in-process run forgets every module that it was the first to import, and httpx maps the errors of the httpcore that
+# it met first: later tests would see raw ones.
 import httpcore  # noqa: F401
 import pytest
 
