@@ -80,9 +80,20 @@ class UnmeasuredError(HarnessError):
 
 
 class EngineError(HarnessError):
-    """An engine failed while it ran (exit 4)."""
+    """An engine failed while it ran (exit 4).
+
+    Args:
+        problem: What failed, without the full stop.
+        log: The engine's log, a file of this machine.
+        tail: The log's last lines, shown with its path.
+    """
 
     exit_code = 4
+
+    def __init__(self, problem: str, *, log: Path | None = None, tail: Sequence[str] = ()) -> None:
+        self.problem = problem
+        head = problem if log is None else f"{problem}; its log is {log}, the end of it:"
+        super().__init__("\n".join([head, *(f"  {line}" for line in tail)]))
 
 
 def invalid(

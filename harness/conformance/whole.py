@@ -57,7 +57,7 @@ def run_whole(architecture: str, asked: AskedIds) -> CaptureOutcome | str:
             return CaptureOutcome(_received(_write_pair(Path(folder), architecture, asked.ids)))
     except HarnessError as error:
         # The log is a file of this machine, which readers of the matrix do not have.
-        return one_line(str(error).partition("; its log is ")[0], 300)
+        return one_line(error.problem if isinstance(error, EngineError) else str(error), 300)
 
 
 def _received(file: Path) -> tuple[int | None, ...]:

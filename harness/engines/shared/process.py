@@ -205,8 +205,7 @@ class EngineProcess:
             parts.append(f"the last error in its log is {errors[-1]}")
         elif status is not None:
             parts.append(f"exit status {status}")
-        parts.append(f"its log is {self.log}, the end of it:")
-        raise EngineError("\n".join(["; ".join(parts), *(f"  {line[:300]}" for line in tail)]))
+        raise EngineError("; ".join(parts), log=self.log, tail=[line[:300] for line in tail])
 
 
 _Engine = TypeVar("_Engine", bound="EngineProcess")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +14,7 @@ from harness.errors import EngineError
 
 def test_why_a_whole_engine_did_not_run_names_no_place_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     def died(*_: Any) -> None:
-        raise EngineError(
-            "SGLang died; the last error in its log is KeyError: 'x'; its log is /some/log, the end of it:\n  x"
-        )
+        raise EngineError("SGLang died; the last error in its log is KeyError: 'x'", log=Path("/some/log"), tail=["x"])
 
     monkeypatch.setattr(whole, "_write_pair", died)
     (entry,) = [entry for entry in asked_lists() if entry.name == WHOLE_ENGINE]
