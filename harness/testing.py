@@ -111,8 +111,8 @@ def tiny_target(architecture: str, *, layers: int = 5, dtype: torch.dtype = torc
     Args:
         architecture: One of `ARCHITECTURES` or `WRAPPERS`.
         layers: Decoder blocks, N.
-        dtype: Of its weights.
-        seed: Of its weights.
+        dtype: The weights' floating-point type.
+        seed: The seed that the weights are drawn from.
     """
     with quiet():
         config = tiny_config(architecture, layers=layers)

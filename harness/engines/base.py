@@ -51,7 +51,7 @@ class Engine(Protocol):
 
         Args:
             pair: The pair, with the engine settings to use.
-            prompts: The prompts.
+            prompts: What to measure, tokenised; one record for each comes back in this order.
             continuations: The reference continuations by prompt id, `None` if there is no golden. An engine that
                 replays measures on them; one that decodes also reports whether the target agrees with them and with
                 its own output.
@@ -109,7 +109,7 @@ class Recorder(Protocol):
 
         Args:
             pair: The pair, with the engine settings to use.
-            prompts: The prompts.
+            prompts: What to record, tokenised; the golden holds one entry for each.
             require_worthy: Called with the records before anything else is measured; raises to refuse them.
             progress: Receives how far it is.
         """
@@ -121,7 +121,7 @@ class StateView:
     """What is shown of a tensor of states.
 
     Attributes:
-        shape: Its shape.
+        shape: The captured tensor's shape.
         norm: The length of its last position's vector.
         first: That vector's first numbers.
     """

@@ -56,7 +56,7 @@ def as_served(pair: Pair, stated: Collection[str] = ()) -> Pair:
     """Return a pair as its engine serves it: by the engine's own reading of the draft's config, if it has one.
 
     Args:
-        pair: The pair.
+        pair: As read from its files; returned unchanged if the reference engine serves it.
         stated: Which of `device` and `dtype` were asked for; a server that has another is refused.
 
     Raises:

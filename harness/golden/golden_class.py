@@ -53,7 +53,7 @@ class GoldenClass:
         """Read a class as a user writes it.
 
         Args:
-            text: For example `reference-cuda-bfloat16`.
+            text: A class as it is written, for example `reference-cuda-bfloat16`.
             key: The option or key that the text was given by, for the message.
 
         Raises:

@@ -23,7 +23,7 @@ class ParallelChains:
     """Chains that start at many positions of a batch of right-padded rows.
 
     Args:
-        draft: The draft.
+        draft: The loaded draft that takes the steps.
         next_tokens: int64 [B, T]; token j+1 at column j.
         states: Concatenated boundaries [B, T, num_boundaries * target width] at positions 0 … T-1.
         starts: int64 [B, n]: the positions j at which chains start; all T positions if `None`. Padding may

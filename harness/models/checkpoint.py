@@ -29,7 +29,7 @@ class Header:
     Attributes:
         file: The file it is in.
         dtype: Its dtype, as safetensors names it ("F32", "BF16", "I64").
-        shape: Its shape.
+        shape: The tensor's dimensions, as the file's header gives them.
     """
 
     file: Path

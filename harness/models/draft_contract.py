@@ -43,7 +43,7 @@ def by_canonical_name(written: Mapping[str, _Value], spec: DraftSpec, file: Path
     Buffers that every reader recomputes are left out, and tensors of flags that the serving engine does not read.
 
     Args:
-        written: By the names in the checkpoint.
+        written: A value for each tensor, keyed by the names in the checkpoint.
         spec: The draft.
         file: Its weights, for messages.
 

@@ -22,7 +22,7 @@ class DraftFlags:
         reader: The convention of the reader, such as `sglang==0.5.23`.
         values: The value of each flag.
         absent: Flags that the config lacks, whose value is the reader's default.
-        remarks: By flag, what to say about one that is in the config: it is not read, or it has two meanings.
+        remarks: What to say about a flag that is in the config, by its name: it is not read, or it has two meanings.
     """
 
     reader: str

@@ -154,7 +154,7 @@ def load_prompts(pair: Pair, selection: str | None = None) -> list[Prompt]:
     """Read the pair's prompts as token ids.
 
     Args:
-        pair: The pair.
+        pair: The pair whose prompts file and tokenizer are used.
         selection: `--prompts`: a number N for the first N, or ids separated by commas.
 
     Raises:

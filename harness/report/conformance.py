@@ -97,7 +97,7 @@ def conformance_markdown(matrices: Sequence[Matrix], command: str) -> str:
     """Return the matrices as one Markdown document.
 
     Args:
-        matrices: By release.
+        matrices: One matrix for each release, in the order of the document.
         command: The command line that writes this document.
     """
     text = [_HEADING.format(command=command, layers=matrices[0].num_layers)]

@@ -1,7 +1,7 @@
 """How this project writes: ten turns of phrase that engineers of the field rarely use, and how often we do.
 
-`python -m suites.repository.prose` prints the rate of each pattern per 10,000 words and exits 1 if one is above its
-limit; `--list` also prints every hit with its file and line. Four texts are counted apart: `harness` (docstrings,
+`python -m suites.repository.prose` prints the rate of each pattern per 10,000 words, and exits 1 if one is above its
+limit or an Args or Attributes line says nothing; `--list` also prints every hit with its file and line. Four texts are counted apart: `harness` (docstrings,
 comments, and the strings that are sentences), `readme`, `docs` (every other page that is written by hand) and `help`
 (the help texts of every command). Code is left out: fenced blocks, what is in backquotes, doctest lines.
 
@@ -353,8 +353,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "".join(f"[idle line] {str(file).removeprefix(f'{ROOT}/')}:{line}: {text}\n" for file, line, text in idle)
         )
     write("\n".join(table(counted)) + "\n")
-    write(f"{len(idle)} Args or Attributes lines repeat the name or start with Of, By or For (without a limit)\n")
-    return int(any(above(passages) for passages in counted.values()))
+    write(f"{len(idle)} Args or Attributes lines repeat the name or start with Of, By or For (limit 0)\n")
+    return int(bool(idle) or any(above(passages) for passages in counted.values()))
 
 
 if __name__ == "__main__":

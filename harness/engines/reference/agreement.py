@@ -70,7 +70,7 @@ class ReferenceTarget:
     """The loaded target as a judge; see `harness.engines.shared.judging.TargetJudge`.
 
     Args:
-        target: The target.
+        target: The loaded target whose argmax is the reference.
     """
 
     def __init__(self, target: Target) -> None:

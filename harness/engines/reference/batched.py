@@ -101,8 +101,8 @@ def _propose(
     """Extend the draft with target states and propose a chain in each row.
 
     Args:
-        draft: The draft.
-        cache: Its cache.
+        draft: The loaded draft that proposes.
+        cache: The draft's keys and values so far, one row for each prompt.
         following: int64 [B, T]: the token after each new position.
         states: Concatenated boundaries [B, T, W].
         positions: int64 [B, T].

@@ -14,7 +14,7 @@ class DraftCache:
     """Keys and values of the draft's one layer.
 
     Args:
-        draft: The draft.
+        draft: The draft whose keys and values are kept; gives their shape, dtype and device.
         batch: Rows.
         capacity: Longest row, in tokens.
     """

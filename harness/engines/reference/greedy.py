@@ -24,7 +24,7 @@ def greedy_continuations(
     """Decode each prompt greedily, in batches if the model's attention allows it.
 
     Args:
-        target: The target.
+        target: The loaded target that generates.
         prompts: Token ids.
         limits: What ends a continuation; a continuation is `limits.text_length` tokens long unless EOS ends it.
         advance: Called with the number of prompts finished.

@@ -22,8 +22,8 @@ class LoadedModels:
     """Models in memory with what every decoder of them needs to know.
 
     Attributes:
-        target: The target.
-        draft: Its draft.
+        target: The target, on the engine's device and in its dtype.
+        draft: The draft that reads this target, on the same device.
         boundaries: The boundaries captured, in the order of concatenation.
         limits: What ends a continuation, and the chain length.
     """
@@ -39,7 +39,7 @@ class LoadedPair(LoadedModels):
     """A pair's models in memory.
 
     Attributes:
-        pair: The pair.
+        pair: What the models were loaded from, with its settings.
     """
 
     pair: Pair

@@ -45,7 +45,7 @@ def measure_noise(
 
     Args:
         loaded: The pair.
-        prompts: Its prompts.
+        prompts: The prompts that the golden is recorded on.
         continuations: Their continuations.
         records: What replay makes of them.
         jitters: What it makes of them in the wirings of `jittered`.

@@ -46,7 +46,7 @@ def replay(
 
     Args:
         loaded: The models, with the boundaries that the draft is given.
-        prompts: The prompts.
+        prompts: Token ids to put in front of the continuations.
         continuations: Each prompt's known continuation, cut by the limits.
         max_rows: Most prompts in a batch.
         state_filter: Applied to the captured states, to measure what a disturbance of them does.
@@ -101,13 +101,13 @@ class Seen:
 
     Attributes:
         rows: Which of the prompts.
-        prompts: The prompts.
+        prompts: The prompts of this batch, one for each row.
         continuations: Their continuations.
         checks: The target's agreement with them.
         ids: int64 [B, T+1]: prompts and continuations, padded.
-        states: By boundary, [B, T, H].
+        states: The aux hidden states by boundary, [B, T, H].
         samples: int64 [B, POSITIONS]: the positions that are sketched.
-        sketches: Of every boundary there, float32 [B, POSITIONS, num_layers + 1, WIDTH].
+        sketches: Every boundary at those positions, float32 [B, POSITIONS, num_layers + 1, WIDTH].
     """
 
     rows: list[int]
@@ -133,9 +133,9 @@ def see(
     """Run the target over prompts and continuations, batch by batch; `draft_on` then tries a wiring without it.
 
     Args:
-        target: The target.
+        target: The loaded target; its forward runs once for each batch.
         boundaries: Those that any wiring to be tried reads.
-        prompts: The prompts.
+        prompts: Token ids to put in front of the continuations.
         continuations: Each prompt's continuation, cut by `limits`.
         limits: What ends a continuation.
         max_rows: Most prompts in a batch.
@@ -166,7 +166,7 @@ def draft_on(
     """Measure a draft on what the target computed.
 
     Args:
-        draft: The draft.
+        draft: The loaded draft that reads the states.
         seen: What the target computed.
         boundaries: What the draft is given, in the order of concatenation; each must be among `seen.states`.
         limits: What ends a continuation, and the chain length.
@@ -244,8 +244,8 @@ class _Tables:
     """What the draft did on a batch.
 
     Attributes:
-        rows: For each prompt its proposals, log-probabilities and correct, each [n, k].
-        sketches: Of each step's logits at the sampled positions, float32 [B, POSITIONS, k, WIDTH].
+        rows: Proposals, log-probabilities and correct of each prompt, each [n, k].
+        sketches: Each step's logits at the sampled positions, float32 [B, POSITIONS, k, WIDTH].
     """
 
     rows: list[_Table]
@@ -305,7 +305,7 @@ def _free(draft: Eagle3Draft, chains: ParallelChains, forced: Tensor, ids: Tenso
     are run.
 
     Args:
-        draft: The draft.
+        draft: The loaded draft that proposes.
         chains: Chains at step 0.
         forced: int64 [B, n, k]: the teacher-forced pass' argmax at each step, target ids.
         ids: int64 [B, T+1]: prompts and continuations.
@@ -338,10 +338,10 @@ class _Forced:
     """The draft with the known tokens as inputs of steps 1 and later.
 
     Attributes:
-        argmaxes: Of each step, target ids, int64 [B, n, k].
-        logprobs: Of the known tokens, float32 [B, n, k]; NaN outside the draft's vocabulary.
+        argmaxes: The most likely token at each step, target ids, int64 [B, n, k].
+        logprobs: Log-probabilities of the known tokens, float32 [B, n, k]; NaN outside the draft's vocabulary.
         correct: Whether the argmax is the known token, int8 [B, n, k].
-        sketches: Of the logits at the sampled chains, float32 [B, POSITIONS, k, WIDTH].
+        sketches: The logits at the sampled chains, float32 [B, POSITIONS, k, WIDTH].
     """
 
     argmaxes: Tensor
@@ -362,7 +362,7 @@ def _teacher_forced(
     """Run the draft with the known tokens as inputs of steps 1 and later.
 
     Args:
-        draft: The draft.
+        draft: The loaded draft that is fed the known tokens.
         chains: Chains at step 0, which this goes on with.
         inverse: int64 [vocab]: the draft id of each target id, -1 if the draft does not have it.
         ids: int64 [B, T+1]: prompts and continuations.

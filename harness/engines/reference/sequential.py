@@ -31,7 +31,7 @@ def sequential(
 
     Args:
         loaded: The models.
-        prompts: The prompts.
+        prompts: What to decode, one after the other.
         advance: Called with the number of prompts finished.
 
     Returns:
@@ -76,7 +76,7 @@ def propose(draft: Eagle3Draft, cache: DraftCache, following: Tensor, states: Te
     """Extend the draft with target states and propose a chain.
 
     Args:
-        draft: The draft.
+        draft: The loaded draft that proposes.
         cache: Its cache, filled up to `first`.
         following: int64 [1, T]: the token after each new position.
         states: Concatenated boundaries [1, T, W] of the new positions.

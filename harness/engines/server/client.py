@@ -150,9 +150,9 @@ class Client:
         """Return the status and the JSON with which a request is answered.
 
         Args:
-            path: Of the request.
+            path: The part of the URL after the endpoint, such as `/generate`.
             body: The request's JSON.
-            what: For what, in a message.
+            what: The purpose of the request, in an error's words.
             allow: Statuses that are answers too.
 
         Raises:

@@ -82,9 +82,9 @@ async def decode(client: Client, info: SglangInfo, prompt: Prompt, limits: Limit
     Args:
         client: The server.
         info: What it says of itself.
-        prompt: The prompt.
+        prompt: What the server is given to continue.
         limits: What ends a text.
-        vocab_size: Of the pair's target.
+        vocab_size: The number of tokens that the pair's target knows; an output id past it is another target's.
 
     Raises:
         InputError: The server runs another target.

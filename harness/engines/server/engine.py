@@ -32,7 +32,7 @@ def as_served(pair: Pair, stated: Collection[str]) -> Pair:
     What the server says about itself is kept with the pair, and is not asked for again when the pair is run.
 
     Args:
-        pair: The pair.
+        pair: As read from its files, with a server as its engine.
         stated: Which of `device` and `dtype` were asked for, and must be the server's.
 
     Raises:

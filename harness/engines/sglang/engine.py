@@ -86,7 +86,7 @@ def running_engine(pair: Pair, arguments: Mapping[str, Any], patience: Patience)
 
     Args:
         pair: The pair, for its device.
-        arguments: Of SGLang's `ServerArgs`.
+        arguments: Keywords for SGLang's `ServerArgs`.
         patience: How long it may give no sign of life.
 
     Raises:
@@ -109,7 +109,7 @@ def decode(engine: RunningEngine, prompts: Sequence[Prompt], limits: Limits) -> 
 
     Args:
         engine: A started engine that speculates.
-        prompts: The prompts.
+        prompts: What to decode, sent together.
         limits: What ends a text.
 
     Returns:

@@ -41,7 +41,7 @@ def judge_output(
 
     Args:
         target: The target, without speculation.
-        prompts: The prompts.
+        prompts: What was continued, in the records' order.
         records: What was decoded, in the prompts' order.
         references: The reference continuations, in the prompts' order.
         advance: Called with the number of prompts finished.

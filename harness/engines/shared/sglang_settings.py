@@ -38,7 +38,7 @@ def require_served_by(pair: Pair, version: str, *, who: str) -> None:
     """Refuse a pair that is served by another engine or version than the one that is asked.
 
     Args:
-        pair: The pair.
+        pair: The pair that this SGLang is to serve.
         version: The version of the SGLang that is asked.
         who: Which SGLang that is, such as `the one installed`.
 

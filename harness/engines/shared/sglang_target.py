@@ -88,7 +88,7 @@ def judge_by_sglang(
 
     Args:
         generator: The SGLang that is asked.
-        prompts: The prompts.
+        prompts: What was continued, in the records' order.
         records: What was decoded, in the prompts' order.
         references: Reference continuations by prompt id.
         cut: Cuts a reference continuation to what rounds can touch.
