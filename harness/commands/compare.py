@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,7 +141,10 @@ def read_result(file: Path) -> Side:
     step = "write one with harness measure PAIR --json"
     raw = read_json_object(file, what="result", next_step=step)
     try:
-        result = _Result.model_validate(raw)
+        # Strict JSON mode: a count written as text is an error, a list is still a tuple.
+        result = _Result.model_validate_json(json.dumps(raw))
+    except RecursionError:
+        raise InputError("the result's values are nested too deeply", file=file, next_step=step) from None
     except pydantic.ValidationError as error:
         raise invalid(error, _Result, file=file, next_step=step) from None
     counts = {prompt.id: prompt.counts() for prompt in result.by_prompt}

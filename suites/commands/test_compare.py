@@ -74,6 +74,15 @@ def test_a_pair_with_itself_and_its_other_engines(recorded: Path, harness: Comma
     assert "no difference" in harness("compare", recorded, recorded).out
 
 
+def test_a_saved_result_is_compared_with_what_it_was_saved_from(harness: Command, tmp_path: Path) -> None:
+    """Every field of a prompt's counts is read back: this pair's prompts end in EOS, which the random pair's do not."""
+    saved = tmp_path / "saved.json"
+    saved.write_text(harness("measure", "tiny", "--prompts", "10", "--json").out)
+    assert any(prompt["eos_round"] for prompt in json.loads(saved.read_text())["by_prompt"])
+    outcome = harness("compare", saved, saved, "--json")
+    assert (outcome.status, outcome.json["outcome"]) == (0, "same")
+
+
 def test_results_on_disk(recorded: Path, harness: Command, tmp_path: Path) -> None:
     first = tmp_path / "first.json"
     first.write_text(harness("measure", recorded, "--json").out)
