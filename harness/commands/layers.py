@@ -130,7 +130,8 @@ def _names(architecture: str | None, writer: str) -> list[str]:
     spans = [(row.first, row.last) for row in SGLANG_ROWS.get(shared_class(architecture or "") or "", ())]
     spans += [(fault.first, fault.last) for fault in faults_of(architecture or "")]
     names += [f"sglang=={version}" for version in sorted({one for span in spans for one in span}, key=Version)]
-    if architecture is None:
+    if not spans:
+        # One row that says why SGLang's are missing.
         names.append("sglang")
     return names if writer in names else [writer, *names]
 
@@ -144,9 +145,9 @@ def _read(
 ) -> EngineLayers:
     if num_layers is None:
         # The default and the range of ids depend on N: without it any answer would be a guess.
-        return EngineLayers(None, "the target's number of layers is needed: give --target", ids)
-    if name.startswith("sglang==") and architecture is None:
-        return EngineLayers(None, "the target's architecture is needed: give --target", ids)
+        return EngineLayers(None, "the target's number of layers is needed: give --target or --layers", ids)
+    if architecture is None and (name == "sglang" or name.startswith("sglang==")):
+        return EngineLayers(None, "the target's architecture is needed: give --target or --arch", ids)
     try:
         return EngineLayers(read(name, num_layers, architecture or ""), None, ids)
     except InputError as error:
@@ -160,10 +161,10 @@ def _with_advice(
     num_layers: int | None,
     architecture: str | None,
 ) -> EngineLayers:
-    if boundaries is None or num_layers is None or architecture is None:
+    if boundaries is None or num_layers is None:
         return engine
     try:
-        written = write_ids(boundaries, name, num_layers=num_layers, architecture=architecture)
+        written = write_ids(boundaries, name, num_layers=num_layers, architecture=architecture or "")
     except InputError as error:
         return EngineLayers(engine.reading, engine.reason, engine.sees, None, error.problem)
     if written.fault is not None:

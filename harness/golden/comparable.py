@@ -67,7 +67,8 @@ def require_comparable(golden: Golden, pair: Pair, prompts: Sequence[Prompt], *,
                 file=file,
                 key=f"decode.{name}",
                 found=document.decode.get(name),
-                expected=f"{value}, as in {pair.file}",
+                # The only one that an option overrides.
+                expected=f"{value}, {'from --k or' if name == 'num_steps' else 'as in'} {pair.file}",
                 next_step=f"use the golden's settings, or record it again: {again}",
             )
     _require_stages(golden, pair)

@@ -47,7 +47,7 @@ def layers_report(report: LayersReport) -> Group:
 
 
 def _list(boundaries: tuple[int, ...] | None) -> str:
-    return "unknown without a target" if boundaries is None else str(list(boundaries))
+    return "unknown, see below" if boundaries is None else str(list(boundaries))
 
 
 def _advice(engine: EngineLayers, *, differs: bool) -> str:

@@ -218,3 +218,18 @@ def test_the_help_says_what_a_boundary_is_in_the_words_of_engines(command: str, 
     text = " ".join(harness(command, "--help").out.split())
     assert "aux hidden state after block k" in text
     assert command == "translate" or "aux hidden states" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--layers", "8"], "the target's architecture is needed: give --target or --arch"),
+        (["--layers", "8", "--arch", "FooForCausalLM"], "the rule by which sglang reads layer ids of this target is"),
+    ],
+)
+def test_sglang_has_a_row_even_if_its_rule_is_not_known(options: list[str], reason: str, harness: Command) -> None:
+    """A mistyped architecture must not look like a table without SGLang, and no advice is needed to know the class."""
+    answer = harness("layers", FIXTURES / "tiny" / "draft", *options, "--json").json["engines"]
+    assert answer["sglang"]["boundaries"] is None
+    assert answer["sglang"]["reason"].startswith(reason)
+    assert answer["vllm"]["write"] == [2, 4, 7]

@@ -1,9 +1,10 @@
 """How this project writes: ten turns of phrase that engineers of the field rarely use, and how often we do.
 
 `python -m suites.repository.prose` prints the rate of each pattern per 10,000 words, and exits 1 if one is above its
-limit or an Args or Attributes line says nothing; `--list` also prints every hit with its file and line. Four texts are counted apart: `harness` (docstrings,
-comments, and the strings that are sentences), `readme`, `docs` (every other page that is written by hand) and `help`
-(the help texts of every command). Code is left out: fenced blocks, what is in backquotes, doctest lines.
+limit or an Args or Attributes line says nothing; `--list` also prints every hit with its file and line. Four texts are
+counted apart: `harness` (docstrings, comments, and the strings that are sentences), `readme`, `docs` (every other page
+that is written by hand) and `help` (the help texts of every command). Code is left out: fenced blocks, what is in
+backquotes, doctest lines.
 
 `python -m suites.repository.prose --sources FOLDER` counts another project's Python files in the same way. That is how
 the rates of the model codebases in `PATTERNS` were obtained.
