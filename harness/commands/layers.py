@@ -96,7 +96,9 @@ def layers(
                 key="--layers and --arch",
                 expected="--target alone, or --layers and --arch without it",
             )
-        spec = read_target_spec(target)
+        spec = read_target_spec(
+            target, next_step="give a checkpoint folder as --target, or --layers and --arch instead"
+        )
         num_layers, architecture = spec.num_layers, spec.architecture
     return compare_layers(config, num_layers=num_layers, architecture=architecture, trained_as=trained_as)
 

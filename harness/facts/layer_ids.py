@@ -116,7 +116,10 @@ def _find_sglang(name: str, version: Version, architecture: str, file: str | Non
             key=key,
             found=architecture,
             expected="an architecture whose SGLang class captures states for EAGLE-3",
-            next_step='leave the key out, and give the captured boundaries as ids with trained_as = "boundary"',
+            # Without a file the ids came from the command line, where there is no key to leave out.
+            next_step="check the architecture's name, or use the convention boundary"
+            if file is None
+            else 'leave the key out, and give the captured boundaries as ids with trained_as = "boundary"',
         )
     for row in rows:
         if Version(row.first) <= version <= Version(row.last):
@@ -236,7 +239,8 @@ def _require_boundaries(
             expected=f"a boundary from {lowest}{' (embedding)' if lowest == 0 else ''} to {highest}"
             f"{' (before the final norm)' if highest == num_layers else ''}, "
             f"so an id from {lowest - offset} to {highest - offset}",
-            next_step="correct the ids, or name the convention that they were written in with trained_as",
+            next_step="correct the ids, or name the convention that they were written in"
+            + ("" if file is None else " with trained_as"),
         )
 
 

@@ -38,16 +38,20 @@ class TargetSpec:
     eos_ids: tuple[int, ...]
 
 
-def read_target_spec(path: Path) -> TargetSpec:
+def read_target_spec(
+    path: Path, *, next_step: str = "point the pair file's target key at a checkpoint folder"
+) -> TargetSpec:
     """Read a target's shape from its folder; of a multimodal wrapper, the shape of its text model.
+
+    Args:
+        path: The checkpoint's folder.
+        next_step: The user's next step if the config cannot be read.
 
     Raises:
         InputError: The config is missing, unreadable or lacks a key.
     """
     file = path / "config.json"
-    raw = read_json_object(
-        file, what="target's config", next_step="point the pair file's target key at a checkpoint folder"
-    )
+    raw = read_json_object(file, what="target's config", next_step=next_step)
     outer = ConfigValues(raw, file)
     names = raw.get("architectures")
     if not isinstance(names, list) or not names or not isinstance(names[0], str):

@@ -97,3 +97,17 @@ def test_what_cannot_be_said_is_refused(options: tuple[str, ...], ids: str, says
     assert outcome.status == 2
     assert says in outcome.err
     assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "step"),
+    [
+        (["--from", "sglang", "--arch", "Foo", "--layers", "8", "3"], "Next: check the architecture's name"),
+        (["--from", "vllm", "--layers", "8", "--", "1", "3", "99"], "Next: correct the ids, or name the convention"),
+    ],
+)
+def test_the_next_step_is_one_that_a_command_line_has(arguments: list[str], step: str, harness: Command) -> None:
+    outcome = harness("translate", *arguments)
+    assert outcome.status == 2
+    assert step in outcome.err
+    assert "trained_as" not in outcome.err
