@@ -10,11 +10,17 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from harness.errors import InputError
+from harness.errors import InputError, invalid
+
+if TYPE_CHECKING:
+    import pydantic
+
+_Model = TypeVar("_Model", bound="pydantic.BaseModel")
 
 __all__ = [
+    "as_model",
     "hash_file",
     "hash_ids",
     "is_file",
@@ -123,6 +129,30 @@ def read_json_object(path: Path, *, what: str, next_step: str | None = None) -> 
             next_step=next_step,
         )
     return value
+
+
+def as_model(raw: dict[str, Any], model: type[_Model], *, file: Path, what: str, next_step: str) -> _Model:
+    """Return a JSON object that was read from a file as a strict pydantic model.
+
+    Args:
+        raw: The object, from `read_json_object`.
+        model: The model that the file must fit.
+        file: The file that it was read from, for the message.
+        what: The kind of file, for the message.
+        next_step: The user's next step if it does not fit.
+
+    Raises:
+        InputError: The object does not fit the model.
+    """
+    from pydantic import ValidationError
+
+    try:
+        # As JSON again: a strict model takes a list for a tuple only there, and refuses a count written as text.
+        return model.model_validate_json(json.dumps(raw))
+    except RecursionError:
+        raise InputError(f"the {what}'s values are nested too deeply", file=file, next_step=next_step) from None
+    except ValidationError as error:
+        raise invalid(error, model, file=file, next_step=next_step) from None
 
 
 def parse_json(text: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,8 @@ from harness.counts.acceptance import Acceptance, PromptCounts, columns, counts_
 from harness.counts.statistics import PairedInterval, paired_drop, prompts_needed
 from harness.detectors.acceptance import judge_drop
 from harness.detectors.base import State
-from harness.errors import InputError, invalid
-from harness.files import read_json_object
+from harness.errors import InputError
+from harness.files import as_model, read_json_object
 from harness.golden.schema import CountedPrompt
 
 __all__ = ["Comparison", "Outcome", "Side", "compare", "read_result", "side_of"]
@@ -140,13 +139,7 @@ def read_result(file: Path) -> Side:
     """
     step = "write one with harness measure PAIR --json"
     raw = read_json_object(file, what="result", next_step=step)
-    try:
-        # Strict JSON mode: a count written as text is an error, a list is still a tuple.
-        result = _Result.model_validate_json(json.dumps(raw))
-    except RecursionError:
-        raise InputError("the result's values are nested too deeply", file=file, next_step=step) from None
-    except pydantic.ValidationError as error:
-        raise invalid(error, _Result, file=file, next_step=step) from None
+    result = as_model(raw, _Result, file=file, what="result", next_step=step)
     counts = {prompt.id: prompt.counts() for prompt in result.by_prompt}
     engine = result.engine
     label = f"{result.pair} ({' '.join(engine[name] for name in ('name', 'device', 'dtype') if name in engine)})"

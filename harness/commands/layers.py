@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.version import Version
@@ -168,7 +168,7 @@ def _with_advice(
     try:
         written = write_ids(boundaries, name, num_layers=num_layers, architecture=architecture or "")
     except InputError as error:
-        return EngineLayers(engine.reading, engine.reason, engine.sees, None, error.problem)
+        return replace(engine, cannot=error.problem)
     if written.fault is not None:
-        return EngineLayers(engine.reading, engine.reason, engine.sees, None, str(written.fault))
-    return EngineLayers(engine.reading, engine.reason, engine.sees, written.ids)
+        return replace(engine, cannot=str(written.fault))
+    return replace(engine, write=written.ids)

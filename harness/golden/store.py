@@ -6,14 +6,11 @@ written first, then the JSON by rename, then the old tensors are removed: a cras
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import pydantic
-
-from harness.errors import InputError, invalid, quote
-from harness.files import making, read_json_object, write_atomically
+from harness.errors import InputError, quote
+from harness.files import as_model, making, read_json_object, write_atomically
 from harness.golden.golden_class import GoldenClass
 from harness.golden.schema import SCHEMA_VERSION, GoldenDocument, dump
 from harness.golden.tensors import GoldenTensors, load_tensors
@@ -57,13 +54,7 @@ def load_golden(file: Path) -> Golden:
             expected=SCHEMA_VERSION,
             next_step="record it again with this version of acceptance-harness",
         )
-    try:
-        # Strict JSON mode: a count written as text is an error, a list is still a tuple.
-        document = GoldenDocument.model_validate_json(json.dumps(raw))
-    except RecursionError:
-        raise InputError("the golden's values are nested too deeply", file=file, next_step=_ADVICE) from None
-    except pydantic.ValidationError as error:
-        raise invalid(error, GoldenDocument, file=file, next_step=_ADVICE) from None
+    document = as_model(raw, GoldenDocument, file=file, what="golden", next_step=_ADVICE)
     golden = Golden(file, document, load_tensors(file.parent / document.tensors, document))
     if file.name != golden.golden_class.file:
         raise InputError(

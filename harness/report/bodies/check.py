@@ -17,10 +17,10 @@ from harness.detectors.proposals import ProposalsFigures
 from harness.detectors.stages import StagesFigures
 from harness.detectors.target import TargetFigures
 from harness.report.bodies.base import Body
+from harness.report.bodies.measure import MeasuredBody, measured_body
 
 if TYPE_CHECKING:
     from harness.commands.check import CheckResult
-from harness.report.bodies.measure import MeasuredBody, measured_body
 
 __all__ = [
     "AcceptanceAnswer",
