@@ -148,7 +148,7 @@ def _read(
     if num_layers is None:
         # The default and the range of ids depend on N: without it any answer would be a guess.
         return EngineLayers(None, "the target's number of layers is needed: give --target or --layers", ids)
-    if architecture is None and (name == "sglang" or name.startswith("sglang==")):
+    if architecture is None and name.partition("==")[0] == "sglang":
         return EngineLayers(None, "the target's architecture is needed: give --target or --arch", ids)
     try:
         return EngineLayers(read(name, num_layers, architecture or ""), None, ids)

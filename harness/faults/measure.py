@@ -128,10 +128,7 @@ class _Bench:
     def __init__(self, pair: Pair, golden: Golden, prompts: Sequence[Prompt], progress: Progress) -> None:
         self.pair, self.golden, self.prompts, self.progress = pair, golden, prompts, progress
         self.loaded = load(pair)
-        self.continuations = [
-            self.loaded.limits.cut(tuple(int(token) for token in golden.tensors[prompt.id].continuation))
-            for prompt in prompts
-        ]
+        self.continuations = [self.loaded.limits.cut(golden.continuation(prompt.id)) for prompt in prompts]
 
     def measure(self, other: tuple[int, ...] | None) -> MeasuredFaults:
         """Measure every fault; see `measure_faults`."""
