@@ -21,6 +21,7 @@ _Model = TypeVar("_Model", bound="pydantic.BaseModel")
 
 __all__ = [
     "as_model",
+    "cache_folder",
     "hash_file",
     "hash_ids",
     "is_file",
@@ -196,6 +197,14 @@ def _without_infinity(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_without_infinity(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def cache_folder() -> Path:
+    """Return the folder for what can be computed again: `HARNESS_CACHE`, else the one that the system has for this."""
+    import platformdirs
+
+    chosen = os.environ.get("HARNESS_CACHE")
+    return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("acceptance-harness"))
 
 
 def hash_file(path: Path) -> str:

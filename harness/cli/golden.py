@@ -82,6 +82,7 @@ def verify(
 ) -> None:
     """Check that a pair's goldens are consistent and fit its files, without running a model. Exit 1 if one does not."""
     from harness.golden.find import golden_folder
+    from harness.golden.store import golden_files
     from harness.golden.verify import golden_problems
     from harness.pair.pair import load_pair
     from harness.report.bodies.golden import verify_body
@@ -89,7 +90,7 @@ def verify(
 
     ready = load_pair(pair)
     folder = golden_folder(ready)
-    files = sorted(folder.glob("*.json")) if folder is not None else []
+    files = golden_files(folder) if folder is not None else []
     if not files:
         raise InputError(
             "the pair has no golden",

@@ -16,12 +16,12 @@ from harness.detectors.contract import not_run
 from harness.detectors.gate import exit_code, verdict
 from harness.engines.base import Progress
 from harness.engines.registry import find_engine
-from harness.golden.comparable import require_comparable
+from harness.golden.comparable import recorded_prompts, require_comparable
 from harness.golden.find import golden_in_use
 from harness.golden.golden_class import GoldenClass
+from harness.golden.provenance import changed_files, changed_versions
 from harness.golden.store import Golden, load_golden
-from harness.golden.verify import changed_files
-from harness.pair.pair import Pair, load_prompts
+from harness.pair.pair import Pair
 
 __all__ = ["CheckResult", "check"]
 
@@ -80,7 +80,7 @@ def check(pair: Pair, *, prompts: str | None = None, progress: Progress = SILENT
     """
     start = time.perf_counter()
     golden = load_golden(golden_in_use(pair))
-    chosen = load_prompts(pair, prompts)
+    chosen = recorded_prompts(golden, pair, prompts)
     require_comparable(golden, pair, chosen, subset=prompts is not None)
     why = not_run(pair)
     if why is not None:
@@ -117,4 +117,12 @@ def _notes(context: Context) -> tuple[str, ...]:
             f"the pair file's floor {context.pair.settings.gate.floor:.2f} is lower than the recorded "
             f"{context.golden.document.floor:.2f}, which holds until the golden is recorded again with a reason"
         )
-    return (*notes, *changed_files(context.pair, context.golden))
+    if context.golden.document.schema_version == 1:
+        notes.append(
+            "the golden is of version 1, which does not say which ids end a text: recording it again adds them"
+        )
+    left_out = [prompt.id for prompt in context.golden.document.left_out]
+    if left_out:
+        notes.append(f"{len(left_out)} prompts were left out when the golden was recorded: {', '.join(left_out)}")
+    changed = (changed_versions(context.run.versions, context.golden), changed_files(context.pair, context.golden))
+    return (*notes, *(sentence for sentences in changed for sentence in sentences))

@@ -15,7 +15,7 @@ from harness.engines.registry import find_engine
 from harness.errors import InputError
 from harness.pair.pair import Pair, load_prompts
 
-__all__ = ["SILENT", "Measurement", "looping", "measure", "require_finite"]
+__all__ = ["LOOP_LIMIT", "SILENT", "Measurement", "looping", "measure", "require_finite"]
 
 SILENT = Progress()
 
@@ -50,13 +50,13 @@ class Measurement:
         }
 
 
-# Repeated 8-gram ratio above which a continuation counts as a loop.
-_LOOP_LIMIT = 0.5
+LOOP_LIMIT = 0.5
+"""The share of repeated 8-grams above which a continuation counts as a loop."""
 
 
 def looping(records: Sequence[PromptRecord]) -> list[str]:
     """Return the ids of prompts whose continuation is a loop: loops are easy to draft, so they inflate acceptance."""
-    return [record.id for record in records if repeated_ngram_ratio(record.continuation) > _LOOP_LIMIT]
+    return [record.id for record in records if repeated_ngram_ratio(record.continuation) > LOOP_LIMIT]
 
 
 def measure(pair: Pair, *, prompts: str | None = None, progress: Progress = SILENT) -> Measurement:

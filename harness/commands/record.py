@@ -49,21 +49,48 @@ class RecordResult:
 
     Attributes:
         measurement: The pair and the run that was recorded.
-        file: The golden's JSON.
+        golden: The golden.
         replaced: Whether it replaced an earlier golden.
+        resumed: Number of continuations that an earlier attempt had decoded.
     """
 
     measurement: Measurement
-    file: Path
+    golden: Golden
     replaced: bool
+    resumed: int = 0
+
+    @property
+    def file(self) -> Path:
+        """The golden's JSON."""
+        return self.golden.file
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about how it was recorded and what it can be used for."""
+        document = self.golden.document
+        notes = [*self.measurement.run.notes]
+        if self.resumed:
+            notes.append(f"{self.resumed} continuations had been decoded by an earlier attempt")
+        if document.left_out:
+            names = ", ".join(prompt.id for prompt in document.left_out)
+            notes.append(f"{len(document.left_out)} prompts were left out, as their continuations are loops: {names}")
+        if document.blindness is None:
+            notes.append("that a wrong boundary can be seen was not checked: this engine cannot replay one")
+        blind = [name for name in DETECTORS if name not in feeds(self.golden)]
+        if blind:
+            notes.append(f"this golden cannot feed {', '.join(blind)}: its engine does not know what they compare with")
+        return tuple(notes)
 
 
-def record(pair: Pair, *, reason: str | None = None, progress: Progress = SILENT) -> RecordResult:
+def record(
+    pair: Pair, *, reason: str | None = None, skip_loops: bool = False, progress: Progress = SILENT
+) -> RecordResult:
     """Measure a pair and write its golden.
 
     Args:
         pair: The pair to record, with its engine settings; they determine the golden's class.
         reason: Why the golden changes; required if one is replaced.
+        skip_loops: Whether prompts whose continuation is a loop are left out, instead of refusing the record.
         progress: Is called as the engine advances.
 
     Raises:
@@ -71,28 +98,60 @@ def record(pair: Pair, *, reason: str | None = None, progress: Progress = SILENT
     """
     recorder = find_recorder(pair.settings.engine.name)
     file = recording_file(pair)
+    _require_own_place(pair, file)
     before = load_golden(file) if os.path.lexists(file) else None
     _require_reason(pair, before, reason)
     require_writable(file.parent)
     _require_contract(pair)
     prompts = load_prompts(pair)
+    hashes = pair_hashes(pair)
+    kept = KeptTexts(pair, hashes, recorder.versions()) if recorder.keeps_texts else None
+    guide = Standards(pair, len(prompts), skip_loops=skip_loops, kept=kept)
     start = datetime.datetime.now(datetime.UTC)
-    made = recorder.record(pair, prompts, lambda records: _require_worthy(pair, records), progress)
+    made = recorder.record(pair, prompts, guide, progress)
     seconds = (datetime.datetime.now(datetime.UTC) - start).total_seconds()
     measurement = Measurement(pair, made.run, seconds)
-    tensors = pack_tensors(_tensors(entry) for entry in made.run.records)
-    document = _document(measurement, before, reason, made, tensors_name(tensors))
-    document = _require_sight(pair, made, document, file)
-    save_golden(file, document, tensors)
-    return RecordResult(measurement, file, before is not None)
+    parts = [_tensors(entry, pair) for entry in made.run.records]
+    tensors = pack_tensors(parts, GoldenClass.of_run(made.run).file.removesuffix(".json"))
+    document = _document(measurement, before, reason, made, tensors_name(tensors)).model_copy(
+        update={"hashes": hashes, "left_out": guide.left_out, "pair_file": _relative(pair.file, file.parent)}
+    )
+    golden = Golden(file, document, {entry.id: part for entry, part in zip(made.run.records, parts, strict=True)})
+    golden = replace(golden, document=_require_sight(pair, made, golden))
+    save_golden(file, golden.document, tensors)
+    if kept is not None:
+        kept.forget()
+    return RecordResult(measurement, golden, before is not None, guide.resumed)
 
 
-def _require_sight(pair: Pair, made: Recording, document: GoldenDocument, file: Path) -> GoldenDocument:
+def _relative(file: Path, folder: Path) -> str | None:
+    """Return a pair file's path as seen from a golden's folder; `None` if there is no way from one to the other."""
+    try:
+        return Path(os.path.relpath(file.resolve(), folder.resolve())).as_posix()
+    except ValueError:
+        # They are on two drives.
+        return None
+
+
+def _require_own_place(pair: Pair, file: Path) -> None:
+    """Refuse to overwrite what belongs to the installation, or to another pair file of the same name."""
+    shipped = builtin_root()
+    if not is_checkout(shipped) and file.resolve().is_relative_to(shipped.resolve()):
+        raise InputError(
+            "the golden of a built-in pair belongs to the installation, and is not recorded there",
+            file=file,
+            expected="a copy of the built-in pairs that is yours",
+            next_step=f"copy them, cp -r {shipped} my-pairs, and record the copy: "
+            f"harness record my-pairs/{pair.file.resolve().relative_to(shipped.resolve()).as_posix()}",
+        )
+    require_own_golden(pair.file, pair.settings, file)
+
+
+def _require_sight(pair: Pair, made: Recording, golden: Golden) -> GoldenDocument:
     """Add the detectors that see every boundary moved by one; refuse a golden by which none of them sees it."""
     if made.shifted is None:
-        return document
-    tensors = {entry.id: _tensors(entry) for entry in made.run.records}
-    context = Context(pair, made.shifted, Golden(file, document, tensors))
+        return golden.document
+    context = Context(pair, made.shifted, golden)
     seen = [name for name in _SIGHTED if DETECTORS[name](context).state in (State.CHANGED, State.REGRESSION)]
     if not seen:
         raise InputError(
@@ -105,7 +164,7 @@ def _require_sight(pair: Pair, made: Recording, document: GoldenDocument, file: 
             next_step="check that the draft is trained and its fc is loaded; add prompts, or longer continuations",
         )
     sight = Blindness(boundaries=list(made.shifted_boundaries), seen_by=seen)
-    return document.model_copy(update={"blindness": sight})
+    return golden.document.model_copy(update={"blindness": sight})
 
 
 # The detectors that a wrong wire must reach. Stages would see it even if the draft ignored its inputs altogether.
@@ -140,61 +199,25 @@ def _require_contract(pair: Pair) -> None:
         )
 
 
-def _require_worthy(pair: Pair, records: Sequence[PromptRecord]) -> None:
-    """Refuse runs that no golden may record: empty, NaN, loops, a dead position, a floor that chance would decide."""
-    require_finite(pair, records)
-    gate = pair.settings.gate
-    counts = [counts_of(entry) for entry in records]
-    acceptance = measure_acceptance(counts)
-    rate = rate_interval(
-        [entry.accepted for entry in counts], [entry.proposed for entry in counts], gate.alpha / QUESTIONS
-    )
-    if rate is None:
-        raise InputError(
-            "nothing was measured: not one verify round was counted",
-            file=pair.file,
-            key="decode.max_new_tokens",
-            next_step="raise decode.max_new_tokens",
-        )
-    loops = looping(records)
-    if loops:
-        raise InputError(
-            "some continuations are loops, which inflate acceptance",
-            file=pair.prompts_file,
-            key="id",
-            found=f"{len(loops)} of {len(records)}: {', '.join(loops[:5])}",
-            next_step="remove these prompts, or shorten decode.max_new_tokens",
-        )
-    dead = [step for step, value in enumerate(acceptance.step_accuracy) if not value]
-    if dead:
-        raise InputError(
-            "a draft position is dead: there the draft is never right, even with the known continuation as its input",
-            file=pair.file,
-            key=f"step {dead[0]}",
-            found="step accuracy 0",
-            next_step=f"check the wiring with harness trace {pair.file}",
-        )
-    state = judge_floor(rate, gate.floor)
-    if state is not State.PASS:
-        raise InputError(
-            "the acceptance rate is below the floor"
-            if state is State.REGRESSION or rate.estimate < gate.floor
-            else "the floor is so close to the rate that chance would decide",
-            file=pair.file,
-            key="gate.floor",
-            found=f"rate {rate.estimate:.4f} [{rate.low:.4f}, {rate.high:.4f}]",
-            expected=f"an interval entirely above the floor {gate.floor}",
-            next_step="correct the pair, add prompts, or set gate.floor below the interval",
-        )
-
-
-def _tensors(entry: PromptRecord) -> GoldenTensors:
+def _tensors(entry: PromptRecord, pair: Pair) -> GoldenTensors:
+    proposals = entry.proposals if entry.proposals is not None else _known_chains(entry, pair)
     return GoldenTensors(
         np.asarray(entry.continuation, np.int32),
-        None if entry.proposals is None else entry.proposals.astype(np.int32),
+        None if proposals is None else proposals.astype(np.int32),
         entry.logprobs,
         entry.sketches,
     )
+
+
+def _known_chains(entry: PromptRecord, pair: Pair) -> NDArray[np.int64] | None:
+    """Return the chains of an engine that decodes, at the positions at which its rounds started; `None` without any."""
+    if entry.chains is None or entry.rounds is None:
+        return None
+    limits = pair.limits
+    result = np.full((limits.starts(entry.continuation), limits.num_steps), UNKNOWN, np.int64)
+    for start, chain in entry.starts():
+        result[start] = chain
+    return result
 
 
 def _document(
@@ -225,7 +248,7 @@ def _document(
         versions=dict(run.versions),
         machine=machine_info(),
         commit=commit_of(pair.file.parent),
-        hashes=pair_hashes(pair),
+        hashes={},
         totals=Totals(
             prompts=acceptance.prompts,
             rounds=acceptance.rounds,
@@ -240,11 +263,18 @@ def _document(
         },
         blindness=None,
         prompts=[
-            GoldenPrompt(**GoldenPrompt.row(entry), tokens=entry.prompt_tokens, output=len(entry.continuation))
-            for entry in run.records
+            GoldenPrompt(
+                **GoldenPrompt.row(entry),
+                tokens=entry.prompt_tokens,
+                output=len(entry.continuation),
+                again=[list(other.records[index].histogram) for other in made.again],
+            )
+            for index, entry in enumerate(run.records)
         ],
         tensors=tensors,
         history=_history(before),
+        eos_ids=sorted(pair.target.eos_ids),
+        runs=list(made.runs),
     )
 
 

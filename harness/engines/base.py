@@ -17,6 +17,7 @@ __all__ = [
     "Probe",
     "Prober",
     "Progress",
+    "RecordGuide",
     "Recorder",
     "Recording",
     "Resolved",
@@ -82,35 +83,57 @@ class Recording:
     """What a golden is made of.
 
     Attributes:
-        run: The pair as it is.
+        run: The pair as it is, on the prompts that were recorded.
         noise: What rounding alone changes, by dtype.
         shifted: The same continuations with every boundary moved by one, which a golden must be able to see; `None` if
             the engine cannot do that.
         shifted_boundaries: Those boundaries.
+        again: Further runs of the same pair, by an engine that may differ from itself.
+        runs: How each run was made, in words, `run` first; empty if there is only one.
     """
 
     run: Run
     noise: Mapping[str, NoiseSample]
-    shifted: Run | None
-    shifted_boundaries: tuple[int, ...]
+    shifted: Run | None = None
+    shifted_boundaries: tuple[int, ...] = ()
+    again: tuple[Run, ...] = ()
+    runs: tuple[str, ...] = ()
+
+
+class RecordGuide(Protocol):
+    """Says, as a record advances, what is known already and what no golden may be made of."""
+
+    def known(self, prompts: Sequence[Prompt]) -> Continuations:
+        """Return the continuations that an earlier attempt has decoded, by prompt id."""
+        ...
+
+    def decoded(self, prompt: Prompt, continuation: tuple[int, ...]) -> bool:
+        """Take a continuation as soon as it is known; return whether its prompt is recorded.
+
+        Raises:
+            InputError: The golden would be misleading.
+        """
+        ...
+
+    def measured(self, records: Sequence[PromptRecord]) -> None:
+        """Take the records before anything else is measured.
+
+        Raises:
+            InputError: The golden would be misleading.
+        """
+        ...
 
 
 class Recorder(Protocol):
     """An engine that can give what a golden is made of."""
 
-    def record(
-        self,
-        pair: Pair,
-        prompts: Sequence[Prompt],
-        require_worthy: Callable[[Sequence[PromptRecord]], None],
-        progress: Progress,
-    ) -> Recording:
+    def record(self, pair: Pair, prompts: Sequence[Prompt], guide: RecordGuide, progress: Progress) -> Recording:
         """Decode the prompts, measure the pair on the continuations, and measure what the golden must tell apart.
 
         Args:
             pair: The pair, with the engine settings to use.
-            prompts: What to record, tokenised; the golden holds one entry for each.
-            require_worthy: Called with the records before anything else is measured; raises to refuse them.
+            prompts: What to record, tokenised; the golden has one entry for each that the guide keeps.
+            guide: Is told what was decoded and measured as soon as it is known.
             progress: Receives how far it is.
         """
         ...

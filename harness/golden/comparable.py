@@ -8,10 +8,10 @@ from harness.counts.stages import stage_names
 from harness.errors import InputError
 from harness.golden.schema import TargetShape
 from harness.golden.store import Golden
-from harness.pair.pair import Pair
+from harness.pair.pair import Pair, load_prompts
 from harness.pair.prompts import Prompt
 
-__all__ = ["require_comparable", "target_shape"]
+__all__ = ["recorded_prompts", "require_comparable", "target_shape"]
 
 
 def target_shape(pair: Pair) -> TargetShape:
@@ -71,8 +71,73 @@ def require_comparable(golden: Golden, pair: Pair, prompts: Sequence[Prompt], *,
                 expected=f"{value}, {'from --k or' if name == 'num_steps' else 'as in'} {pair.file}",
                 next_step=f"use the golden's settings, or record it again: {again}",
             )
+    _require_same_ends(golden, pair, again)
     _require_stages(golden, pair)
     _require_prompts(golden, pair, prompts, subset, again)
+
+
+def _require_same_ends(golden: Golden, pair: Pair, again: str) -> None:
+    """Refuse a target whose texts end at other tokens than the recorded ones: rounds would be counted past their end.
+
+    A golden of version 1 does not say which ids they were. Its texts do, as far as they contradict today's ids.
+    """
+    document, ours = golden.document, pair.target.eos_ids
+    source = f"the end-of-text ids of {pair.target.path}"
+    next_step = f"restore eos_token_id in its generation_config.json or config.json, or record it again: {again}"
+    if document.eos_ids is not None:
+        if set(document.eos_ids) != set(ours):
+            raise InputError(
+                "the golden was recorded with other end-of-text ids",
+                file=golden.file,
+                key="eos_ids",
+                found=sorted(document.eos_ids),
+                expected=f"{sorted(ours)}, {source}",
+                next_step=next_step,
+            )
+        return
+    limits = pair.limits
+    for prompt in document.prompts:
+        text = golden.continuation(prompt.id)
+        past = next((token for token in text[:-1] if token in ours), None)
+        if past is not None:
+            problem = f"prompt {prompt.id!r} goes on after token {past}, which ends a text today"
+        elif text and len(text) < limits.text_length and not limits.ended(text):
+            problem = f"prompt {prompt.id!r} ends at token {text[-1]}, which does not end a text today"
+        else:
+            continue
+        raise InputError(
+            "the golden was recorded with other end-of-text ids",
+            file=golden.file,
+            key="prompts",
+            found=problem,
+            expected=f"texts that end at {sorted(ours)}, {source}",
+            next_step=next_step,
+        )
+
+
+def recorded_prompts(golden: Golden, pair: Pair, selection: str | None = None) -> list[Prompt]:
+    """Read the pair's prompts without those that were left out when the golden was recorded.
+
+    Args:
+        golden: The golden that a run of the pair would be compared with.
+        pair: The pair whose prompts are read.
+        selection: The value of `--prompts`; `None` means all.
+
+    Raises:
+        InputError: The prompts cannot be read, or none is left.
+    """
+    left_out = {prompt.id: prompt.hash for prompt in golden.document.left_out}
+    prompts = load_prompts(pair, selection)
+    kept = [prompt for prompt in prompts if left_out.get(prompt.id) != prompt.hash]
+    if not kept:
+        raise InputError(
+            "all of these prompts were left out when the golden was recorded, as their continuations are loops",
+            file=golden.file,
+            key="left_out",
+            found=", ".join(prompt.id for prompt in prompts),
+            next_step="choose others with --prompts",
+        )
+    return kept
 
 
 def _require_stages(golden: Golden, pair: Pair) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from harness.errors import InputError
 from harness.files import is_folder
 from harness.golden.golden_class import DEFAULT, GoldenClass
+from harness.golden.store import golden_files
 from harness.pair.builtin import builtin_root
 from harness.pair.locate import relative_path
 from harness.pair.pair import Pair
@@ -63,13 +64,26 @@ def recording_file(pair: Pair) -> Path:
 
 
 def golden_in_use(pair: Pair) -> Path:
-    """Return the golden that a check of the pair compares with: of its own class, else of the default class.
+    """Return the golden that a check of the pair compares with: the nearest one that there is.
+
+    The order is: the pair's own class; the same engine on another device or in another dtype, the same device first;
+    the reference engine on the pair's device and in its dtype; the reference engine's default class.
 
     Raises:
-        InputError: There is neither.
+        InputError: There is none of them.
     """
-    own = GoldenClass.of_pair(pair)
-    return find_golden(pair, own, *(() if own == DEFAULT else (DEFAULT,)))
+    return find_golden(pair, *_nearest_classes(pair))
+
+
+def _nearest_classes(pair: Pair) -> list[GoldenClass]:
+    own, folder = GoldenClass.of_pair(pair), golden_folder(pair)
+    there = [] if folder is None else [GoldenClass.parse(file.stem) for file in golden_files(folder)]
+    same_engine = sorted(
+        (one for one in there if one.engine == own.engine),
+        key=lambda one: (one.device != own.device, one.dtype != own.dtype, one.file),
+    )
+    order = [own, *same_engine, GoldenClass(DEFAULT.engine, own.device, own.dtype), DEFAULT]
+    return list(dict.fromkeys(order))
 
 
 def find_golden(pair: Pair, *classes: GoldenClass) -> Path:
@@ -86,14 +100,23 @@ def find_golden(pair: Pair, *classes: GoldenClass) -> Path:
             # A broken link counts: its reader says what is wrong. Passing over it would compare with another class.
             if os.path.lexists(folder / name):
                 return folder / name
-        others = sorted(file.name for file in folder.glob("*.json"))
+        others = [file.name for file in golden_files(folder)]
     asked = classes[0]
-    choices = "" if asked == GoldenClass.of_pair(pair) else f" --device {asked.device} --dtype {asked.dtype}"
     raise InputError(
         "the pair has no golden" + (" of this class" if others else ""),
         file=folder or pair.file,
         key=None if folder else "golden",
         found=", ".join(others) or None,
         expected=" or ".join(names),
-        next_step=f"harness record {pair.file}{choices}",
+        next_step=f"harness record {pair.file}{_options(pair, asked)}",
     )
+
+
+def _options(pair: Pair, asked: GoldenClass) -> str:
+    """Return the options by which `harness record` records a golden of a class, as far as it must be told."""
+    engine = pair.settings.engine
+    options = "" if asked.engine == DEFAULT.engine else f" --engine {asked.engine}"
+    if asked.engine == "server":
+        # A server reports its own device and dtype.
+        return options + (f" --endpoint {engine.endpoint}" if engine.endpoint else " --endpoint URL")
+    return options if asked == GoldenClass.of_pair(pair) else f"{options} --device {asked.device} --dtype {asked.dtype}"

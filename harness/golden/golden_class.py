@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from harness.counts.run import Run
     from harness.pair.pair import Pair
 
-__all__ = ["DEFAULT", "GoldenClass"]
+__all__ = ["DEFAULT", "GoldenClass", "is_class_name"]
 
 # No hyphen, which separates the parts, and no dot or slash: the class is part of a file name.
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -40,13 +40,13 @@ class GoldenClass:
     @classmethod
     def of_run(cls, run: Run) -> Self:
         """Return the class that a run belongs to."""
-        return cls._of(run.engine, run.device, run.dtype)
+        return cls.of(run.engine, run.device, run.dtype)
 
     @classmethod
     def of_pair(cls, pair: Pair) -> Self:
         """Return the class that a run of the pair will belong to, by its engine settings."""
         engine = pair.settings.engine
-        return cls._of(engine.name, engine.device, engine.dtype)
+        return cls.of(engine.name, engine.device, engine.dtype)
 
     @classmethod
     def parse(cls, text: str, *, key: str = "class") -> Self:
@@ -59,18 +59,18 @@ class GoldenClass:
         Raises:
             InputError: The text does not have three parts, or the last one is not a dtype.
         """
-        parts = text.split("-")
-        if len(parts) != 3 or parts[2] not in get_args(Dtype) or not all(_NAME.fullmatch(part) for part in parts):
+        if not is_class_name(text):
             raise InputError(
                 "this is not a class of goldens",
                 key=key,
                 found=text,
                 expected=f"engine-device-dtype, such as {DEFAULT}, with the dtype {' or '.join(get_args(Dtype))}",
             )
-        return cls(*parts)
+        return cls(*text.split("-"))
 
     @classmethod
-    def _of(cls, engine: str, device: str, dtype: str) -> Self:
+    def of(cls, engine: str, device: str, dtype: str) -> Self:
+        """Return the class of an engine with its mode, a device with its index, and a dtype."""
         return cls(engine.partition(":")[0], device.partition(":")[0], dtype)
 
     @property
@@ -80,6 +80,12 @@ class GoldenClass:
 
     def __str__(self) -> str:
         return f"{self.engine}-{self.device}-{self.dtype}"
+
+
+def is_class_name(text: str) -> bool:
+    """Return whether a text has the form of a class, which is also what tells a golden's file from other JSON."""
+    parts = text.split("-")
+    return len(parts) == 3 and parts[2] in get_args(Dtype) and all(_NAME.fullmatch(part) for part in parts)
 
 
 # A run whose own class has not been recorded is compared with this one, which every machine can record.

@@ -11,7 +11,7 @@ from typing import NoReturn
 from harness.errors import InputError
 from harness.files import is_file, is_folder
 from harness.golden.find import nearest_homes
-from harness.golden.store import load_golden, unused_tensors
+from harness.golden.store import golden_files, load_golden, unused_tensors
 from harness.pair.pairfile import read_pair_file
 
 __all__ = ["Orphan", "OrphanReport", "find_home", "find_orphans", "pair_names", "unused_folders"]
@@ -128,7 +128,7 @@ def _folders(home: Path) -> list[Path]:
 
 
 def _unreadable(folder: Path) -> Iterator[Orphan]:
-    for file in sorted(folder.glob("*.json")):
+    for file in golden_files(folder):
         try:
             load_golden(file)
         except InputError as error:

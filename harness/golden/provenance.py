@@ -6,25 +6,77 @@ import contextlib
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from harness.files import hash_file, is_file
+from harness.golden.store import Golden
+from harness.pair.locate import relative_path
 from harness.pair.pair import Pair
 
-__all__ = ["commit_of", "machine_info", "pair_hashes"]
+__all__ = ["changed_files", "changed_versions", "commit_of", "machine_info", "pair_hashes"]
+
+
+# What a measurement reads of a checkpoint's folder, apart from its weights: configs, tokenizer, chat template.
+_READ_SUFFIXES = (".json", ".jinja", ".model", ".tiktoken")
+_READ_NAMES = ("merges.txt", "vocab.txt")
+_WEIGHT_SUFFIXES = (".safetensors", ".bin")
 
 
 def pair_hashes(pair: Pair) -> dict[str, str]:
     """Return the SHA-256 of each file that a pair's measurement depends on, by names without a path of this machine."""
     result = {}
     for name, folder in (("target", pair.target.path), ("draft", pair.draft.path)):
-        for file in sorted(folder.iterdir()):
-            if file.suffix in (".json", ".safetensors") and is_file(file):
-                # Every file that the measurement needs has been read by now: one that cannot be read is not needed.
-                with contextlib.suppress(OSError):
-                    result[f"{name}/{file.name}"] = hash_file(file)
+        for file in _read_files(folder):
+            # Every file that the measurement needs has been read by now: one that cannot be read is not needed.
+            with contextlib.suppress(OSError):
+                result[f"{name}/{file.name}"] = hash_file(file)
+    if pair.settings.chat_template not in ("target", "none"):
+        result["chat_template"] = hash_file(relative_path(pair.file, "chat_template", pair.settings.chat_template))
     result["prompts"] = hash_file(pair.prompts_file)
     return result
+
+
+def _read_files(folder: Path) -> list[Path]:
+    """Return the files of a checkpoint's folder that a measurement reads, sorted; other formats are left alone."""
+    files = [file for file in sorted(folder.iterdir()) if is_file(file)]
+    # As transformers chooses: pickles are only read if there are no safetensors.
+    weights = [file for file in files if file.suffix == ".safetensors"]
+    weights = weights or [file for file in files if file.name.startswith("pytorch_model") and file.suffix == ".bin"]
+    return [file for file in files if file in weights or file.suffix in _READ_SUFFIXES or file.name in _READ_NAMES]
+
+
+def changed_files(pair: Pair, golden: Golden) -> list[str]:
+    """Return a sentence for each of the pair's files that is not as it was when the golden was recorded."""
+    now, then = pair_hashes(pair), golden.document.hashes
+    changes = [
+        f"{name} has changed since the golden was recorded" if name in now else f"{name} is absent now"
+        for name, value in then.items()
+        if now.get(name) != value
+    ]
+    # A golden of version 1 does not say whether files of the other kinds were there.
+    said = (".json", ".safetensors") if golden.document.schema_version == 1 else (*_READ_SUFFIXES, *_WEIGHT_SUFFIXES)
+    new = [name for name in now if name not in then and name.endswith((*said, *_READ_NAMES))]
+    return [*changes, *(f"{name} was absent when the golden was recorded" for name in new)]
+
+
+def changed_versions(versions: Mapping[str, str], golden: Golden) -> list[str]:
+    """Return a sentence if libraries had other versions when the golden was recorded; no sentence if none had.
+
+    Args:
+        versions: The run's library versions. Only those that both sides know are compared.
+        golden: The golden that the run is compared with.
+    """
+    then = golden.document.versions
+    other = [name for name in _LIBRARIES if name in versions and name in then and versions[name] != then[name]]
+    if not other:
+        return []
+    sides = [", ".join(f"{name} {side[name]}" for name in other) for side in (then, versions)]
+    return [f"the golden was recorded with {sides[0]}, this run has {sides[1]}"]
+
+
+# The libraries that compute; Python itself does not.
+_LIBRARIES = ("torch", "transformers", "tokenizers", "sglang", "vllm")
 
 
 def machine_info() -> dict[str, str]:

@@ -13,11 +13,13 @@ from harness.pair.pairfile import DecodeSettings
 
 __all__ = [
     "SCHEMA_VERSION",
+    "SCHEMA_VERSIONS",
     "Blindness",
     "CountedPrompt",
     "GoldenDocument",
     "GoldenPrompt",
     "HistoryEntry",
+    "LeftOutPrompt",
     "Noise",
     "TargetShape",
     "Totals",
@@ -25,7 +27,10 @@ __all__ = [
     "dump",
 ]
 
-SCHEMA_VERSION: Literal[1] = 1
+SCHEMA_VERSION: Literal[2] = 2
+"""The version that is written."""
+SCHEMA_VERSIONS = (1, 2)
+"""The versions that are read. Version 1 lacks the end-of-text ids, the pair file, revisions and left-out prompts."""
 
 
 class _Strict(pydantic.BaseModel):
@@ -118,6 +123,7 @@ class GoldenPrompt(_Strict, CountedPrompt):
     Attributes:
         tokens: Number of prompt tokens.
         output: Number of tokens of the reference continuation.
+        again: Histograms of further runs of the same engine, which show how much it differs from itself.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid")
@@ -125,6 +131,20 @@ class GoldenPrompt(_Strict, CountedPrompt):
 
     tokens: Annotated[Count, pydantic.Field(ge=1)]
     output: Count
+    again: list[list[Count]] = []
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_nothing(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        row: dict[str, Any] = handler(self)
+        # Most engines repeat themselves exactly, and a row should stay short enough to be read in a diff.
+        return row if row.get("again") else {name: value for name, value in row.items() if name != "again"}
+
+    @pydantic.model_validator(mode="after")
+    def _runs_add_up(self) -> Self:
+        wrong = next((len(run) for run in self.again if len(run) != len(self.histogram)), None)
+        if wrong is not None:
+            raise ValueError(f"prompt {self.id!r} has {wrong} entries in a run of again, not {len(self.histogram)}")
+        return self
 
     @pydantic.model_validator(mode="after")
     def _eos_round_adds_up(self) -> Self:
@@ -155,6 +175,20 @@ class Noise(_Strict):
         if self.changed > self.windows:
             raise ValueError(f"{self.changed} windows changed, of {self.windows}")
         return self
+
+
+class LeftOutPrompt(_Strict):
+    """A prompt of the prompts file that was not recorded, since its continuation is a loop.
+
+    Attributes:
+        id: The prompt's id.
+        hash: Hash of its token ids; another prompt under the same id is not left out.
+        repeated: The share of its 8-grams that repeat an earlier one, 0 to 1.
+    """
+
+    id: str
+    hash: str
+    repeated: float = pydantic.Field(ge=0, le=1)
 
 
 class Blindness(_Strict):
@@ -195,10 +229,16 @@ class HistoryEntry(_Strict):
 class GoldenDocument(_Strict):
     """The JSON of a golden baseline; its tensors are in a file next to it, which is named by its own hash.
 
-    `blindness` is `None` if the engine could not check it.
+    Attributes:
+        eos_ids: The ids that ended a text; `None` in version 1, which does not say.
+        pair_file: The pair file, relative to the golden's folder; `None` in version 1, or if that path cannot be given.
+        revisions: The commits of a target and draft from the hub, by `target` and `draft`.
+        left_out: Prompts of the prompts file that were not recorded.
+        runs: How each run that was measured was made, if there are several: the first is the one in `histogram`.
+        blindness: `None` if the engine could not check it.
     """
 
-    schema_version: Literal[1]
+    schema_version: Literal[1, 2]
     pair: str
     recorded_at: str
     reason: str
@@ -219,6 +259,11 @@ class GoldenDocument(_Strict):
     prompts: list[GoldenPrompt]
     tensors: str = pydantic.Field(pattern=r"^[0-9a-f]{64}\.safetensors$")
     history: list[HistoryEntry]
+    eos_ids: list[int] | None = None
+    pair_file: str | None = None
+    revisions: dict[str, str] = {}
+    left_out: list[LeftOutPrompt] = []
+    runs: list[str] = []
 
     @property
     def acceptance(self) -> Acceptance:
@@ -238,6 +283,10 @@ class GoldenDocument(_Strict):
 
     @pydantic.model_validator(mode="after")
     def _adds_up(self) -> GoldenDocument:
+        if self.schema_version != 1 and self.eos_ids is None:
+            raise ValueError("eos_ids is missing, which version 2 has")
+        if any(len(prompt.again) != max(0, len(self.runs) - 1) for prompt in self.prompts):
+            raise ValueError(f"runs names {len(self.runs)} runs, and a prompt has another number of them in again")
         ids = [prompt.id for prompt in self.prompts]
         repeated = sorted({name for name in ids if ids.count(name) > 1})
         if repeated:
@@ -258,12 +307,16 @@ class GoldenDocument(_Strict):
         return self
 
 
+_SINCE_VERSION_2 = {"eos_ids", "pair_file", "revisions", "left_out", "runs"}
+
+
 def dump(document: GoldenDocument) -> bytes:
     """Return the document's JSON: one line per prompt and per earlier record, one line per key elsewhere."""
     entries = []
-    for name, value in document.model_dump(mode="json", by_alias=True).items():
+    later = _SINCE_VERSION_2 if document.schema_version == 1 else set()
+    for name, value in document.model_dump(mode="json", by_alias=True, exclude=later).items():
         text = json_text(value).replace("\n", "\n  ")
-        if name in ("prompts", "history") and value:
+        if name in ("prompts", "history", "left_out") and value:
             rows = ",\n    ".join(json_text(row, indent=None) for row in value)
             text = f"[\n    {rows}\n  ]"
         entries.append(f"  {json_text(name)}: {text}")

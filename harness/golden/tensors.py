@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,14 @@ from harness.errors import InputError
 from harness.files import hash_file
 from harness.golden.schema import GoldenDocument
 
-__all__ = ["GoldenTensors", "load_tensors", "pack_tensors", "tensors_name"]
+__all__ = ["TENSORS_NAME", "UNKNOWN", "GoldenTensors", "load_tensors", "pack_tensors", "tensors_class", "tensors_name"]
+
+UNKNOWN = -1
+"""In place of a chain that the recording engine does not know."""
+TENSORS_NAME = re.compile(r"[0-9a-f]{64}\.safetensors")
+"""The names of tensor files: the SHA-256 of their content."""
+# In the metadata of a tensors file, so that what a crash has left can be told from other people's files.
+_CLASS_KEY = "acceptance-harness golden"
 
 
 @dataclass(frozen=True)
@@ -28,7 +36,8 @@ class GoldenTensors:
 
     Attributes:
         continuation: int32 [L]; the reference continuation.
-        proposals: int32 [n, k]; the chain proposed at every position at which a round could start.
+        proposals: int32 [n, k]; the chain proposed at every position at which a round could start; a row of UNKNOWN
+            where the recording engine did not start one.
         logprobs: float32 [n, k]; the draft's log-probability of the continuation's token, by step; NaN outside the
             position set.
         sketches: float32 [POSITIONS, stages, WIDTH]; random projections of every stage, see `harness.counts.stages`.
@@ -99,7 +108,9 @@ def _require_fitting(arrays: dict[str, NDArray[Any]], document: GoldenDocument) 
         _require_array(arrays, "sketches", "f", (len(outputs), POSITIONS, stages, WIDTH))
     for name in ("texts", "proposals"):
         ids = arrays.get(name, np.zeros(0, np.int32))
-        outside = ids[(ids < 0) | (ids >= document.target.vocab_size)]
+        # A chain that the recording engine does not know is a row of UNKNOWN; texts are always known.
+        known = ids[~(ids == UNKNOWN).all(axis=1)] if name == "proposals" and ids.ndim == 2 else ids
+        outside = known[(known < 0) | (known >= document.target.vocab_size)]
         if len(outside):
             raise ValueError(
                 f"{name} contain the token {outside[0]}, but the target's ids are 0 to {document.target.vocab_size - 1}"
@@ -139,8 +150,13 @@ def _split(arrays: dict[str, NDArray[np.generic]], document: GoldenDocument) -> 
     return result
 
 
-def pack_tensors(parts: Iterable[GoldenTensors]) -> bytes:
-    """Return the safetensors bytes of all prompts' tensors, in the JSON's order."""
+def pack_tensors(parts: Iterable[GoldenTensors], golden_class: str | None = None) -> bytes:
+    """Return the safetensors bytes of all prompts' tensors.
+
+    Args:
+        parts: One for each prompt, in the JSON's order.
+        golden_class: The class that they are recorded for, which is written into the file.
+    """
     rows = list(parts)
     arrays: dict[str, NDArray[np.generic]] = {
         "texts": np.concatenate([row.continuation for row in rows]).astype(np.int32)
@@ -155,7 +171,16 @@ def pack_tensors(parts: Iterable[GoldenTensors]) -> bytes:
     sketches = [row.sketches for row in rows if row.sketches is not None]
     if sketches:
         arrays["sketches"] = np.stack(sketches).astype(np.float32)
-    return bytes(safetensors.numpy.save(arrays))
+    return bytes(safetensors.numpy.save(arrays, None if golden_class is None else {_CLASS_KEY: golden_class}))
+
+
+def tensors_class(file: Path) -> str | None:
+    """Return the class that a tensors file was written for; `None` if it does not say, or is not the harness's."""
+    try:
+        with safetensors.safe_open(file, framework="numpy") as opened:
+            return (opened.metadata() or {}).get(_CLASS_KEY)
+    except (OSError, safetensors.SafetensorError):
+        return None
 
 
 def tensors_name(data: bytes) -> str:

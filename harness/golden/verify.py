@@ -8,12 +8,12 @@ from pathlib import Path
 from harness.counts.rounds import Limits, walk
 from harness.counts.run import histogram_of
 from harness.errors import InputError
-from harness.golden.comparable import require_comparable
-from harness.golden.provenance import pair_hashes
+from harness.golden.comparable import recorded_prompts, require_comparable
+from harness.golden.provenance import changed_files
 from harness.golden.store import Golden, load_golden
-from harness.pair.pair import Pair, load_prompts
+from harness.pair.pair import Pair
 
-__all__ = ["changed_files", "golden_problems"]
+__all__ = ["golden_problems"]
 
 
 def golden_problems(file: Path, pair: Pair) -> list[str]:
@@ -28,20 +28,10 @@ def golden_problems(file: Path, pair: Pair) -> list[str]:
         return [str(error)]
     problems = list(_count_problems(golden, pair))
     try:
-        require_comparable(golden, pair, load_prompts(pair), subset=False)
+        require_comparable(golden, pair, recorded_prompts(golden, pair), subset=False)
     except InputError as error:
         problems.append(str(error))
     return problems + changed_files(pair, golden)
-
-
-def changed_files(pair: Pair, golden: Golden) -> list[str]:
-    """Return a sentence for each of the pair's files that has changed since the golden was recorded."""
-    now = pair_hashes(pair)
-    return [
-        f"{name} has changed since the golden was recorded"
-        for name, value in golden.document.hashes.items()
-        if now.get(name) != value
-    ]
 
 
 def _count_problems(golden: Golden, pair: Pair) -> Iterator[str]:

@@ -26,7 +26,8 @@ class PastRun:
         commit: The commit that was tested; empty if unknown.
         url: Address of the run's log; empty if unknown.
         state: A `NightlyState`.
-        pairs: Each pair's `verdict`, `rate`, `error`, `length` and `engine`, by the pair's name.
+        pairs: Each pair's `verdict`, `rate`, `error`, `length` and `engine`, by the pair's name, with its
+            file if several files of the run have that name.
     """
 
     id: str

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ class PairRow:
     """One pair's figures.
 
     Attributes:
-        pair: The pair's name.
+        pair: The pair's name, with its file if several files of the run have this name.
         file: Path of the pair file on the machine that ran it.
         verdict: The gate's verdict.
         rate: Acceptance rate, as a share; `None` if nothing was measured.
@@ -130,8 +130,9 @@ def read_nightly(run: RunInfo, *, results: Path, junit: Path, job: str) -> Night
         InputError: A file exists and does not have the expected form.
     """
     body = _read_results(results) if is_file(results) else {}
-    counts, failures = _read_junit(junit) if is_file(junit) else ({}, ())
-    rows = tuple(_row(file, result, results) for file, result in body.get("pairs", {}).items())
+    rows = _labelled([_row(file, result, results) for file, result in body.get("pairs", {}).items()])
+    labels = {row.file: row.pair for row in rows}
+    counts, failures = _read_junit(junit, labels) if is_file(junit) else ({}, ())
     state, why = _state(counts, job, complete=bool(body))
     missing = tuple(
         f"{entry['tests']} marked {entry['marker']}: {entry['reason']}" for entry in body.get("not_checked", ())
@@ -192,7 +193,25 @@ def _row(file: str, result: dict[str, Any], source: Path) -> PairRow:
         ) from None
 
 
-def _read_junit(file: Path) -> tuple[dict[str, int], tuple[Failure, ...]]:
+def _labelled(rows: Sequence[PairRow]) -> tuple[PairRow, ...]:
+    """Return rows whose labels differ: one pair on two engines has two files, and two results."""
+    names = [row.pair for row in rows]
+    return tuple(
+        row if names.count(row.pair) == 1 else replace(row, pair=f"{row.pair} ({_distinct(row, rows)})") for row in rows
+    )
+
+
+def _distinct(row: PairRow, rows: Sequence[PairRow]) -> str:
+    """Return the shortest end of a row's path that those of other rows of its name do not have."""
+    others = [Path(other.file).parts for other in rows if other.pair == row.pair and other.file != row.file]
+    parts = Path(row.file).parts
+    for length in range(1, len(parts)):
+        if all(other[-length:] != parts[-length:] for other in others):
+            return Path(*parts[-length:]).as_posix()
+    return row.file
+
+
+def _read_junit(file: Path, labels: Mapping[str, str]) -> tuple[dict[str, int], tuple[Failure, ...]]:
     try:
         # Safe to parse: our own pytest wrote it.
         root = ElementTree.fromstring(read_text(file, what="JUnit file"))  # noqa: S314
@@ -209,7 +228,7 @@ def _read_junit(file: Path) -> tuple[dict[str, int], tuple[Failure, ...]]:
         broken = [*case.iter("failure"), *case.iter("error")]
         if broken:
             counts["failed"] += 1
-            where, is_pair = _where(case)
+            where, is_pair = _where(case, labels)
             text = "\n".join(_text(part) for part in broken)
             texts.setdefault((where, "" if is_pair else text), {})[case.get("name", "?")] = text
         else:
@@ -220,11 +239,16 @@ def _read_junit(file: Path) -> tuple[dict[str, int], tuple[Failure, ...]]:
     return counts, failures
 
 
-def _where(case: ElementTree.Element) -> tuple[str, bool]:
-    """Return the pair or test file that a test is reported under, and whether it is a pair."""
-    for entry in case.iter("property"):
-        if entry.get("name") == "acceptance_pair":
-            return entry.get("value", "?"), True
+def _where(case: ElementTree.Element, labels: Mapping[str, str]) -> tuple[str, bool]:
+    """Return the pair or test file that a test is reported under, and whether it is a pair.
+
+    Args:
+        case: The test in the JUnit file.
+        labels: The names under which pairs are reported, by the path of the pair file.
+    """
+    properties = {entry.get("name"): entry.get("value", "?") for entry in case.iter("property")}
+    if "acceptance_pair" in properties:
+        return labels.get(properties.get("acceptance_file", ""), properties["acceptance_pair"]), True
     name = case.get("classname") or "?"
     return name, name.endswith(".pair.toml")
 

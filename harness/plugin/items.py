@@ -10,7 +10,8 @@ import pytest
 
 from harness.detectors import DETECTORS, State
 from harness.errors import HarnessError, InputError
-from harness.pair.pairfile import read_pair_file
+from harness.golden.same_name import require_one_pair
+from harness.pair.pairfile import PairFile, read_pair_file
 from harness.plugin.session import checked
 from harness.plugin.update import find_updates
 from harness.report.check import failure
@@ -26,8 +27,15 @@ class PairFailedError(Exception):
 class PairCollector(pytest.File):
     """A `*.pair.toml` file."""
 
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Show the message of bad input without a traceback."""
+        if isinstance(excinfo.value, HarnessError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
     def collect(self) -> Iterator[pytest.Item]:
         """Yield one test for each detector, marked gpu if the pair runs on CUDA."""
+        _require_distinct(self.config, self.path)
         endpoint = self.config.getoption("--acceptance-endpoint")
         on_cuda = endpoint is None and _on_cuda(self.path, self.config.getoption("--acceptance-engine"))
         for name in DETECTORS:
@@ -39,6 +47,26 @@ class PairCollector(pytest.File):
             if on_cuda:
                 item.add_marker(pytest.mark.gpu)
             yield item
+
+
+_COLLECTED: pytest.StashKey[dict[Path, PairFile]] = pytest.StashKey()
+
+
+def _require_distinct(config: pytest.Config, file: Path) -> None:
+    """Refuse a second pair file that shares the name of one collected before, and is not the same pair.
+
+    Raises:
+        InputError: The two would write the same golden, or disagree on what it is about.
+    """
+    seen = config.stash.setdefault(_COLLECTED, {})
+    try:
+        settings = read_pair_file(file)
+    except InputError:
+        # The pair's own tests report what is wrong with its file.
+        return
+    for other, theirs in seen.items():
+        require_one_pair((file, settings), (other, theirs))
+    seen[file] = settings
 
 
 def _on_cuda(file: Path, engine: str | None) -> bool:
@@ -73,6 +101,7 @@ class DetectorItem(pytest.Item):
         error = acceptance.errors.get("rate")
         self.user_properties += [
             ("acceptance_pair", result.pair.name),
+            ("acceptance_file", str(self.path)),
             ("acceptance_verdict", str(finding.state)),
             ("acceptance_rate", percent(acceptance.rate)),
             ("acceptance_standard_error", percent(error)),

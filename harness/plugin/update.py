@@ -102,19 +102,24 @@ class Updates:
         self._reason: str | None = (config.getoption("--acceptance-reason") or "").strip() or None
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Require the reason before anything is measured, if an existing golden may be replaced."""
-        if self._reason:
-            return
+        """Refuse two pairs that would write one golden, and require the reason, before anything is measured."""
         from harness.errors import HarnessError
         from harness.golden.find import recording_file
 
+        owners: dict[Path, Path] = {}
         for file in pair_files(session.items):
             try:
                 golden = recording_file(prepared(self.config, file))
             except HarnessError:
                 # The pair's own tests report what is wrong with it.
                 continue
-            if os.path.lexists(golden):
+            owner = owners.setdefault(golden.resolve(), file)
+            if owner != file:
+                raise pytest.UsageError(
+                    f"--acceptance-update: {shown(owner)} and {shown(file)} have the same name and engine, and would "
+                    f"both write {shown(golden)}: give one of them another name, or update them one by one"
+                )
+            if not self._reason and os.path.lexists(golden):
                 raise pytest.UsageError(
                     f"--acceptance-update: {shown(golden)} exists and would be replaced if it differs; "
                     'give the reason, --acceptance-reason "…"'
@@ -229,7 +234,7 @@ def _is_as_recorded(result: CheckResult) -> bool:
 
     from harness.counts.acceptance import counts_of
     from harness.detectors import Context, State
-    from harness.golden.verify import changed_files
+    from harness.golden.provenance import changed_files
 
     pair, golden = result.pair, result.golden
     if result.verdict is not State.PASS or pair.settings.gate.floor != golden.document.floor:

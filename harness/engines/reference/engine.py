@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from harness.counts.run import PromptRecord, Run
-from harness.engines.base import Continuations, Probe, Progress, Recording, view_of
+from harness.engines.base import Continuations, Probe, Progress, RecordGuide, Recording, view_of
 from harness.engines.reference.agreement import ReferenceTarget
 from harness.engines.reference.batched import batched
 from harness.engines.reference.draft_cache import DraftCache
@@ -45,24 +45,18 @@ class ReferenceEngine:
             records = self._records(pair, prompts, continuations, progress)
         return as_run(pair, records, f"reference:{self.mode}", time.perf_counter() - start)
 
-    def record(
-        self,
-        pair: Pair,
-        prompts: Sequence[Prompt],
-        require_worthy: Callable[[Sequence[PromptRecord]], None],
-        progress: Progress,
-    ) -> Recording:
+    def record(self, pair: Pair, prompts: Sequence[Prompt], guide: RecordGuide, progress: Progress) -> Recording:
         """Measure what a golden is made of; see `harness.engines.base.Recorder`."""
         start = time.perf_counter()
         with suitable_threads(pair):
             loaded = load(pair)
-            continuations = _decode_greedily(loaded, prompts, progress)
+            prompts, continuations = _texts(loaded, prompts, guide, progress)
             moved_boundaries = shifted(pair)
             # One run of the target for all arms that only read its states differently.
             inputs = [DraftInput(pair.boundaries), *jittered(pair.boundaries), DraftInput(moved_boundaries)]
             progress.begin(f"replay on {len(inputs)} inputs", len(prompts))
             records, *jitters, moved = replay_all(loaded, inputs, prompts, continuations, advance=progress.advance)
-            require_worthy(records)
+            guide.measured(records)
             noise = measure_noise(loaded, prompts, continuations, records, jitters, progress)
         seconds = time.perf_counter() - start
         name = f"reference:{self.mode}"
@@ -102,6 +96,27 @@ class ReferenceEngine:
         progress.begin("speculative decoding", len(prompts))
         records = decode(loaded, prompts, advance=progress.advance)
         return records if known is None else judge_output(ReferenceTarget(loaded.target), prompts, records, known)
+
+
+def _texts(
+    loaded: LoadedPair, prompts: Sequence[Prompt], guide: RecordGuide, progress: Progress
+) -> tuple[list[Prompt], list[tuple[int, ...]]]:
+    """Return the prompts that are recorded and their continuations, decoded now or by an earlier attempt."""
+    known = guide.known(prompts)
+    kept = {prompt.id: guide.decoded(prompt, known[prompt.id]) for prompt in prompts if prompt.id in known}
+    missing = [prompt for prompt in prompts if prompt.id not in known]
+
+    def found(row: int, continuation: tuple[int, ...]) -> None:
+        prompt = missing[row]
+        known[prompt.id] = continuation
+        kept[prompt.id] = guide.decoded(prompt, continuation)
+
+    progress.begin("greedy decoding", len(prompts))
+    progress.advance(len(kept))
+    ids = [prompt.ids for prompt in missing]
+    greedy_continuations(loaded.target, ids, loaded.limits, advance=progress.advance, found=found)
+    chosen = [prompt for prompt in prompts if kept[prompt.id]]
+    return chosen, [known[prompt.id] for prompt in chosen]
 
 
 def _decode_greedily(loaded: LoadedPair, prompts: Sequence[Prompt], progress: Progress) -> list[tuple[int, ...]]:

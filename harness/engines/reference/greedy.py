@@ -20,6 +20,7 @@ def greedy_continuations(
     prompts: Sequence[Sequence[int]],
     limits: Limits,
     advance: Callable[[int], None] = lambda _count: None,
+    found: Callable[[int, tuple[int, ...]], None] = lambda _row, _continuation: None,
 ) -> list[tuple[int, ...]]:
     """Decode each prompt greedily, in batches if the model's attention allows it.
 
@@ -28,6 +29,7 @@ def greedy_continuations(
         prompts: Token ids.
         limits: What ends a continuation; a continuation is `limits.text_length` tokens long unless EOS ends it.
         advance: Called with the number of prompts finished.
+        found: Called with each prompt's row and its continuation as soon as that is known.
 
     Returns:
         The continuations, in the prompts' order.
@@ -41,6 +43,7 @@ def greedy_continuations(
         )
         for row, continuation in zip(rows, decoded, strict=True):
             continuations[row] = limits.cut(continuation)
+            found(row, continuations[row])
         advance(len(rows))
     return continuations
 

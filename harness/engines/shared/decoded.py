@@ -61,10 +61,14 @@ def to_record(prompt: Prompt, decoded: Decoded) -> PromptRecord:
 def torch_versions() -> dict[str, str]:
     """Return the versions of the libraries that an engine on this machine computes with."""
     # Imported here: a server's run needs neither, and both take seconds.
+    import tokenizers
     import torch
     import transformers
 
-    return {"torch": torch.__version__, "transformers": transformers.__version__}
+    return {
+        name: module.__version__
+        for name, module in {"torch": torch, "transformers": transformers, "tokenizers": tokenizers}.items()
+    }
 
 
 def as_run(
