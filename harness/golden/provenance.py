@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import subprocess
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -99,10 +99,62 @@ def _processor() -> str:
 
 
 def commit_of(folder: Path) -> str | None:
-    """Return the commit of a folder's repository, with `+` if files have changed; `None` outside a repository."""
+    """Return the commit that is checked out in a folder's repository; `None` outside a repository.
+
+    The repository's files are read, and git is never run: a repository can name programs that git starts, such as
+    `core.fsmonitor`. Whether files have changed since the commit is therefore not known; the hashes of the pair's own
+    files are recorded next to it.
+
+    Source: `gitrepository-layout(5)`.
+    """
+    for place in (folder.resolve(), *folder.resolve().parents):
+        if os.path.lexists(place / ".git"):
+            return _checked_out(place / ".git")
+    return None
+
+
+def _checked_out(entry: Path) -> str | None:
+    """Return the commit of a repository; `entry` is its folder, or a worktree's file that names one."""
+    home = entry
+    if is_file(entry):
+        named = _git_text(entry)
+        if not named.startswith(_NAMES_FOLDER):
+            return None
+        home = entry.parent / named.removeprefix(_NAMES_FOLDER).strip()
+    # A worktree has its own HEAD, and shares the branches of the repository that it belongs to.
+    shared = home / (_git_text(home / "commondir").strip() or ".")
+    value = _git_text(home / "HEAD").strip()
+    for _ in range(_MOST_REFERENCES):
+        if _COMMIT.fullmatch(value):
+            return value
+        reference = _REFERENCE.fullmatch(value)
+        if reference is None or ".." in value:
+            return None
+        name = reference[1]
+        value = _git_text(home / name).strip() or _git_text(shared / name).strip() or _packed(shared, name)
+    return None
+
+
+_NAMES_FOLDER = "gitdir:"
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_REFERENCE = re.compile(r"ref:\s*(refs/[^\s\0]+)")
+# As deep as git follows references to references.
+_MOST_REFERENCES = 5
+# A list of references is far shorter, and a file that never ends must not be read whole.
+_MOST_CHARACTERS = 1 << 26
+
+
+def _packed(shared: Path, name: str) -> str:
+    lines = (line.split() for line in _git_text(shared / "packed-refs").splitlines())
+    return next((parts[0] for parts in lines if len(parts) == 2 and parts[1] == name), "")
+
+
+def _git_text(file: Path) -> str:
+    """Return a file's text; empty if it cannot be read."""
+    if not is_file(file):
+        return ""
     try:
-        command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return result.stdout.strip() or None if result.returncode == 0 else None
+        with file.open(encoding="utf-8", errors="replace") as stream:
+            return stream.read(_MOST_CHARACTERS)
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,141 @@
+"""Where a golden comes from: the commit is read from the repository's files, and no program of a repository runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.golden.provenance import commit_of
+
+_ENVIRONMENT = {
+    "GIT_AUTHOR_NAME": "a",
+    "GIT_AUTHOR_EMAIL": "a@example.org",
+    "GIT_COMMITTER_NAME": "a",
+    "GIT_COMMITTER_EMAIL": "a@example.org",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+}
+
+
+def _git(folder: Path, *words: str) -> str:
+    command = ["git", "-C", str(folder), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **_ENVIRONMENT})
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with two commits and a pair file in a folder of it."""
+    folder = tmp_path / "repository"
+    (folder / "pairs").mkdir(parents=True)
+    (folder / "pairs" / "a.pair.toml").write_text('name = "a"\n')
+    _git(folder, "init", "--initial-branch=main")
+    _git(folder, "add", ".")
+    _git(folder, "commit", "-m", "one")
+    _git(folder, "commit", "--allow-empty", "-m", "two")
+    return folder
+
+
+def _loose(_repository: Path) -> None:
+    pass
+
+
+def _packed(repository: Path) -> None:
+    _git(repository, "tag", "-a", "v1", "-m", "one")
+    _git(repository, "pack-refs", "--all")
+    assert not (repository / ".git" / "refs" / "heads" / "main").exists()
+
+
+def _packed_and_moved_on(repository: Path) -> None:
+    _packed(repository)
+    _git(repository, "commit", "--allow-empty", "-m", "three")
+
+
+def _detached(repository: Path) -> None:
+    _git(repository, "checkout", "--detach", "HEAD~1")
+
+
+def _symbolic(repository: Path) -> None:
+    _git(repository, "symbolic-ref", "refs/heads/alias", "refs/heads/main")
+    _git(repository, "symbolic-ref", "HEAD", "refs/heads/alias")
+
+
+@pytest.mark.parametrize("state", [_loose, _packed, _packed_and_moved_on, _detached, _symbolic])
+def test_the_commit_is_the_one_that_git_names(repository: Path, state: Callable[[Path], None]) -> None:
+    state(repository)
+    expected = _git(repository, "rev-parse", "HEAD")
+    assert len(expected) == 40
+    assert commit_of(repository) == commit_of(repository / "pairs") == expected
+
+
+def test_a_worktree_has_a_commit_of_its_own(repository: Path, tmp_path: Path) -> None:
+    for options in (("--detach",), ("-b", "other")):
+        place = tmp_path / "-".join(options)
+        _git(repository, "worktree", "add", *options, str(place), "HEAD~1")
+        assert (place / ".git").is_file()
+        assert commit_of(place / "pairs") == _git(place, "rev-parse", "HEAD") != commit_of(repository)
+    _git(repository, "pack-refs", "--all")
+    assert commit_of(place) == _git(place, "rev-parse", "HEAD")
+
+
+def test_no_repository_and_no_commit(repository: Path, tmp_path: Path) -> None:
+    assert commit_of(tmp_path) is None
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    _git(empty, "init")
+    assert commit_of(empty) is None
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["", "ref: refs/heads/../../../secret", "ref: ../secret", "ref: /etc/hostname", "ref: refs/heads/main", "x" * 40],
+)
+def test_what_is_no_commit_is_not_recorded(tmp_path: Path, head: str) -> None:
+    """Nothing but a commit's digits leaves a file, whatever a repository's HEAD points at."""
+    home = tmp_path / "repository" / ".git"
+    (home / "refs" / "heads").mkdir(parents=True)
+    (tmp_path / "secret").write_text("0" * 40)
+    (home / "HEAD").write_text(head)
+    (home / "refs" / "heads" / "main").write_text("ref: refs/heads/main")
+    assert commit_of(home.parent) is None
+
+
+def test_no_program_of_a_repository_runs(repository: Path) -> None:
+    """A repository that names a program wherever git would start one: none starts, and no process at all."""
+    marker = repository / "ran"
+    program = repository / "program.sh"
+    program.write_text(f"#!/bin/sh\ntouch '{marker}'\ncat\n")
+    program.chmod(0o755)
+    for key in ("core.fsmonitor", "core.pager", "core.editor", "core.sshCommand", "diff.external", "gpg.program"):
+        _git(repository, "config", key, str(program))
+    for key in ("filter.evil.clean", "filter.evil.smudge", "filter.evil.process", "diff.evil.textconv"):
+        _git(repository, "config", key, str(program))
+    (repository / ".gitattributes").write_text("* filter=evil diff=evil\n")
+    for hook in ("post-index-change", "reference-transaction", "post-checkout", "fsmonitor-watchman"):
+        (repository / ".git" / "hooks" / hook).write_text(program.read_text())
+        (repository / ".git" / "hooks" / hook).chmod(0o755)
+    (repository / "pairs" / "a.pair.toml").write_text('name = "b"\n')
+    # What git itself would do: without this the test could not fail.
+    subprocess.run(["git", "-C", str(repository), "describe", "--always", "--dirty"], capture_output=True)
+    assert marker.exists()
+    marker.unlink()
+    started = []
+
+    def note(event: str, arguments: tuple[object, ...]) -> None:
+        if event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork") and watching:
+            started.append((event, arguments))
+
+    watching = False
+    sys.addaudithook(note)
+    watching = True
+    found = commit_of(repository / "pairs")
+    watching = False
+    assert found is not None
+    assert len(found) == 40
+    assert started == []
+    assert not marker.exists()
