@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -56,7 +57,9 @@ def prepare(
     if pair.settings.engine.name == "server":
         stated |= {"dtype", "device"} & pair.settings.engine.model_fields_set
     pair = pair.with_engine(**asked, **_engine(pair, engine, endpoint, plain_endpoint))
-    return as_served(pair, stated)
+    addresses = {"endpoint": endpoint, "plain_endpoint": plain_endpoint}
+    named = frozenset(key for key, value in addresses.items() if value is not None)
+    return as_served(replace(pair, user_named=named), stated)
 
 
 def _engine(pair: Pair, engine: str | None, endpoint: str | None, plain_endpoint: str | None) -> dict[str, str]:

@@ -35,6 +35,8 @@ class Pair:
         prompts_file: The path of the prompts file.
         engine_info: What a server said about itself when the pair was prepared for it, so that it is asked once; only
             its engine reads it.
+        user_named: The addresses among the engine's settings that the user gave, not the pair file: `endpoint`,
+            `plain_endpoint`.
     """
 
     file: Path
@@ -44,6 +46,7 @@ class Pair:
     wiring: Wiring
     prompts_file: Path
     engine_info: object | None = None
+    user_named: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -91,7 +94,8 @@ class Pair:
             InputError: The engine's reading of this draft for this target is not known.
         """
         outline = self.outline.served_as(convention)
-        return _assemble(outline, outline.readings().require(), self.draft, self.prompts_file)
+        served = _assemble(outline, outline.readings().require(), self.draft, self.prompts_file)
+        return replace(self, settings=served.settings, draft=served.draft, wiring=served.wiring)
 
     @property
     def outline(self) -> PairOutline:

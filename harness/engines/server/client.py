@@ -60,11 +60,14 @@ class Client:
         concurrency: Requests at once.
         key: Where the address was written, for messages.
         key_variable: The environment variable that holds the server's API key.
+        with_key: Whether the key is sent; not to a server that the user does not vouch for.
+        how_to_trust: What the user does to have it sent, for messages.
         file: The pair file, for messages.
 
     Attributes:
         endpoint: The address, without a final slash.
         retried: What was sent again, and why.
+        withheld: Whether there is a key that is not sent.
 
     Raises:
         InputError: The address is not an HTTP URL, or the key is not printable ASCII.
@@ -78,6 +81,8 @@ class Client:
         *,
         key: str = "engine.endpoint or --endpoint",
         key_variable: str = KEY_VARIABLE,
+        with_key: bool = True,
+        how_to_trust: str = "",
         file: Path | None = None,
     ) -> None:
         self.endpoint = _require_address(endpoint, key, key_variable, file)
@@ -85,7 +90,10 @@ class Client:
         self._timeouts = timeouts
         self._concurrency = concurrency
         self._variable = key_variable
-        self._secret = _read_secret(key_variable)
+        secret = _read_secret(key_variable)
+        self._secret = secret if with_key else ""
+        self._how_to_trust = how_to_trust
+        self.withheld = bool(secret) and not with_key
         self._deadline = time.monotonic() + timeouts.total
         self._stack = contextlib.ExitStack()
         self._gate = asyncio.Semaphore(concurrency)
@@ -97,6 +105,8 @@ class Client:
             headers=headers,
             timeout=httpx.Timeout(self._timeouts.silence, connect=self._timeouts.connect, pool=None),
             limits=httpx.Limits(max_connections=self._concurrency),
+            # A redirect would take prompts and key to an address that nobody named.
+            follow_redirects=False,
         )
         self._stack.callback(lambda: self._runner.run(self._http.aclose()))
         return self
@@ -247,6 +257,18 @@ class Client:
 
     def _refuse(self, status: int, body: bytes, asked: str) -> NoReturn:
         text = one_line(self._hide(body.decode("utf-8", "replace")), 300)
+        if status in (401, 403) and self.withheld:
+            raise InputError(
+                f"the server asks for an API key, and {self._variable} is not sent to an address that only the pair "
+                "file names",
+                file=self.endpoint,
+                key=asked,
+                found=f"status {status}: {text}",
+                expected="an address that you named",
+                next_step=f"if you trust that server, {self._how_to_trust}",
+            )
+        if 300 <= status < 400:
+            self.fail(asked, f"answered status {status}, a redirect, which is not followed", _PROXY)
         if status in (401, 403):
             raise InputError(
                 "the server does not accept the API key" if self._secret else "the server asks for an API key",

@@ -9,11 +9,18 @@ from dataclasses import replace
 
 from harness.counts.run import PromptRecord, Run
 from harness.engines.base import Continuations, Progress
-from harness.engines.server.client import PLAIN_KEY_VARIABLE, Client
+from harness.engines.server.client import KEY_VARIABLE, PLAIN_KEY_VARIABLE, Client
 from harness.engines.server.decoding import Known, Measured, decode
 from harness.engines.server.fit import dtype_of, require_fit, require_plain, require_vllm_fit, require_vocabulary
 from harness.engines.server.info import SglangInfo, VllmInfo, read_info
 from harness.engines.server.judging import HttpGenerator
+from harness.engines.server.trust import (
+    how_to_trust,
+    is_trusted,
+    option_of,
+    require_own_golden_texts,
+    require_own_texts,
+)
 from harness.engines.server.vllm import measure_sums
 from harness.engines.shared.sglang_target import judge_by_sglang
 from harness.errors import InputError
@@ -84,6 +91,9 @@ class ServerEngine:
                 notes = list(require_fit(info, pair))
                 client.run(require_vocabulary(client, info, pair))
                 if continuations is not None:
+                    judge = "plain_endpoint" if pair.settings.engine.plain_endpoint else "endpoint"
+                    if not is_trusted(pair, judge):
+                        require_own_golden_texts(pair, judge)
                     # A second server that cannot judge is refused before anything is decoded.
                     _require_plain_endpoint(pair)
                 measured = _decode(client, info, pair, prompts, progress)
@@ -92,7 +102,7 @@ class ServerEngine:
                 if continuations is not None:
                     records, retried = _judge(client, pair, prompts, records, continuations, progress)
                     notes += retried
-            notes += _retried(client)
+            notes += [*_withheld(client), *_retried(client)]
         kind = "vllm" if isinstance(info, VllmInfo) else "sglang"
         return Run(
             engine=f"server:{kind}",
@@ -108,9 +118,30 @@ class ServerEngine:
         )
 
 
-def _client(pair: Pair) -> Client:
+def _client(pair: Pair, setting: str = "endpoint", variable: str = KEY_VARIABLE) -> Client:
+    """Return a client of the server whose address a setting has.
+
+    Raises:
+        InputError: The address is not one, or only the pair file names it and asks for text from elsewhere to be sent.
+    """
     engine = pair.settings.engine
-    return Client(engine.endpoint, engine.timeouts, engine.concurrency, file=pair.file)
+    trusted = is_trusted(pair, setting)
+    if not trusted:
+        require_own_texts(pair, setting)
+    return Client(
+        getattr(engine, setting),
+        engine.timeouts,
+        engine.concurrency,
+        key=f"engine.{setting} or {option_of(setting)}",
+        key_variable=variable,
+        with_key=trusted,
+        how_to_trust=how_to_trust(pair, setting),
+        file=pair.file,
+    )
+
+
+def _plain_client(pair: Pair) -> Client:
+    return _client(pair, "plain_endpoint", PLAIN_KEY_VARIABLE)
 
 
 def _info(client: Client, pair: Pair) -> Info:
@@ -118,18 +149,6 @@ def _info(client: Client, pair: Pair) -> Info:
     if isinstance(pair.engine_info, SglangInfo | VllmInfo):
         return pair.engine_info
     return client.run(read_info(client))
-
-
-def _plain_client(pair: Pair) -> Client:
-    engine = pair.settings.engine
-    return Client(
-        engine.plain_endpoint,
-        engine.timeouts,
-        engine.concurrency,
-        key="engine.plain_endpoint or --plain-endpoint",
-        key_variable=PLAIN_KEY_VARIABLE,
-        file=pair.file,
-    )
 
 
 def _require_plain_endpoint(pair: Pair) -> None:
@@ -174,7 +193,11 @@ def _judge(
         return judge_by_sglang(HttpGenerator(client), prompts, records, continuations, limits.cut, progress), []
     with _plain_client(pair) as plain:
         judged = judge_by_sglang(HttpGenerator(plain), prompts, records, continuations, limits.cut, progress)
-        return judged, [f"the target was asked at {plain.endpoint}, without speculation", *_retried(plain)]
+        return judged, [
+            f"the target was asked at {plain.endpoint}, without speculation",
+            *_withheld(plain),
+            *_retried(plain),
+        ]
 
 
 def _unknown(measured: Sequence[Measured]) -> list[str]:
@@ -193,6 +216,12 @@ def _unknown(measured: Sequence[Measured]) -> list[str]:
             "several rounds, and it decodes the prompt differently when it is asked again"
         )
     return notes
+
+
+def _withheld(client: Client) -> list[str]:
+    if not client.withheld:
+        return []
+    return [f"the API key was not sent to {client.endpoint}, an address that only the pair file names"]
 
 
 def _retried(client: Client) -> list[str]:

@@ -53,7 +53,8 @@ class ShowBody(Body):
         decode: The decode settings.
         versions: Library versions.
         machine: The machine, without its name.
-        commit: The commit that recorded it, with `+` if an earlier release saw changed files; `None` outside a repository.
+        commit: The commit that was checked out, with `+` if an earlier release saw changed files; `None` outside a
+            repository.
         hashes: SHA-256 of each file of the pair.
         totals: Sums over the prompts, and the rates that follow from them.
         noise: What rounding alone changes, by dtype.

@@ -83,7 +83,7 @@ def test_a_worktree_has_a_commit_of_its_own(repository: Path, tmp_path: Path) ->
     assert commit_of(place) == _git(place, "rev-parse", "HEAD")
 
 
-def test_no_repository_and_no_commit(repository: Path, tmp_path: Path) -> None:
+def test_no_repository_and_no_commit(tmp_path: Path) -> None:
     assert commit_of(tmp_path) is None
     empty = tmp_path / "empty"
     empty.mkdir()
