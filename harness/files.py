@@ -28,6 +28,7 @@ __all__ = [
     "is_folder",
     "json_text",
     "making",
+    "ordinary_mode",
     "parse_json",
     "read_json_object",
     "read_text",
@@ -273,14 +274,20 @@ def replacing(path: Path) -> Iterator[Path]:
             with part.open("rb+") as stream:
                 os.fsync(stream.fileno())
             # mkstemp makes files private; the file that it replaces was as readable as the umask allows.
-            umask = os.umask(0)
-            os.umask(umask)
-            part.chmod(0o666 & ~umask)
+            part.chmod(ordinary_mode())
             part.replace(path)
         except OSError as error:
             raise _unwritable(path, error) from None
         finally:
             part.unlink(missing_ok=True)
+
+
+def ordinary_mode() -> int:
+    """Return the permissions of a file that the user creates, by the umask."""
+    # The umask can only be read by setting it.
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
 
 
 def _unwritable(path: Path, error: OSError) -> InputError:

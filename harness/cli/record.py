@@ -17,6 +17,9 @@ def record(
     reason: Annotated[
         str | None, typer.Option("--reason", help="Why the golden changes; required if one is replaced.")
     ] = None,
+    skip_loops: Annotated[
+        bool, typer.Option("--skip-loops", help="Leave out prompts whose continuation is a loop.")
+    ] = False,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
     json: JsonOption = False,
@@ -30,9 +33,11 @@ def record(
 
     ready = prepare(pair, dtype=dtype, device=device)
     with output.progress(quiet=json) as progress:
-        result = run(ready, reason=reason, progress=progress)
+        result = run(ready, reason=reason, skip_loops=skip_loops, progress=progress)
     if json:
         output.print_json(record_body(result))
     else:
         output.print_report(measurement_report(result.measurement, []), result.measurement.seconds)
+        for note in result.notes[len(result.measurement.run.notes) :]:
+            output.note(note)
         output.note(f"{'replaced' if result.replaced else 'recorded'} {result.file}")

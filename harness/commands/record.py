@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from harness.commands.measure import SILENT, Measurement, looping, require_finite
-from harness.counts.acceptance import counts_of, measure_acceptance
+from harness.commands.kept_texts import KeptTexts
+from harness.commands.measure import SILENT, Measurement
+from harness.commands.worthy import Standards
 from harness.counts.run import PromptRecord
-from harness.counts.statistics import rate_interval
-from harness.detectors import DETECTORS
-from harness.detectors.acceptance import judge_floor
-from harness.detectors.base import QUESTIONS, Context, State
+from harness.detectors import DETECTORS, unfed
+from harness.detectors.base import Context, State
 from harness.detectors.contract import broken_contract
 from harness.engines.base import Progress, Recording
 from harness.engines.registry import find_recorder
@@ -26,6 +25,7 @@ from harness.golden.comparable import target_shape
 from harness.golden.find import recording_file
 from harness.golden.golden_class import GoldenClass
 from harness.golden.provenance import commit_of, machine_info, pair_hashes
+from harness.golden.same_name import require_own_golden
 from harness.golden.schema import (
     SCHEMA_VERSION,
     Blindness,
@@ -37,7 +37,8 @@ from harness.golden.schema import (
     WiringEntry,
 )
 from harness.golden.store import Golden, load_golden, save_golden
-from harness.golden.tensors import GoldenTensors, pack_tensors, tensors_name
+from harness.golden.tensors import UNKNOWN, GoldenTensors, pack_tensors, tensors_name
+from harness.pair.builtin import builtin_root, is_checkout
 from harness.pair.pair import Pair, load_prompts
 
 __all__ = ["RecordResult", "record"]
@@ -65,6 +66,11 @@ class RecordResult:
         return self.golden.file
 
     @property
+    def unfed(self) -> tuple[str, ...]:
+        """The detectors that the golden does not feed."""
+        return tuple(unfed(self.golden))
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about how it was recorded and what it can be used for."""
         document = self.golden.document
@@ -76,9 +82,10 @@ class RecordResult:
             notes.append(f"{len(document.left_out)} prompts were left out, as their continuations are loops: {names}")
         if document.blindness is None:
             notes.append("that a wrong boundary can be seen was not checked: this engine cannot replay one")
-        blind = [name for name in DETECTORS if name not in feeds(self.golden)]
-        if blind:
-            notes.append(f"this golden cannot feed {', '.join(blind)}: its engine does not know what they compare with")
+        if self.unfed:
+            notes.append(
+                f"this golden does not feed {', '.join(self.unfed)}: its engine does not know what they compare"
+            )
         return tuple(notes)
 
 
@@ -105,7 +112,8 @@ def record(
     _require_contract(pair)
     prompts = load_prompts(pair)
     hashes = pair_hashes(pair)
-    kept = KeptTexts(pair, hashes, recorder.versions()) if recorder.keeps_texts else None
+    versions = recorder.text_versions()
+    kept = None if versions is None else KeptTexts(pair, hashes, versions)
     guide = Standards(pair, len(prompts), skip_loops=skip_loops, kept=kept)
     start = datetime.datetime.now(datetime.UTC)
     made = recorder.record(pair, prompts, guide, progress)

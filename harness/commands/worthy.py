@@ -20,8 +20,8 @@ from harness.pair.prompts import Prompt
 __all__ = ["DEAD", "Standards", "require_worthy"]
 
 DEAD = 0.01
-"""The share of correct guesses below which a draft position counts as dead: any text's most frequent token is right more
-often."""
+"""The share of correct guesses below which a draft position counts as dead; guessing a text's most frequent token is
+right more often."""
 # Conditional position rates are judged from so many rounds on.
 _LEAST_ROUNDS = 300
 # Of the prompts; a set with more loops than that says something about the target or the length of its texts.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,6 +82,17 @@ class PromptRecord:
     deterministic: bool | None = None
     chains: tuple[tuple[int, ...], ...] | None = None
     sketches: NDArray[np.float32] | None = None
+
+    def starts(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield the position at which each round started and the chain it proposed; nothing if they are not known."""
+        if self.chains is None or self.rounds is None:
+            return
+        start = 0
+        # The EOS round has a chain and is not in `rounds`.
+        for chain, accepted in zip(self.chains, (*self.rounds, 0), strict=False):
+            yield start, chain
+            # A round moves on by its accepted tokens and the bonus token.
+            start += accepted + 1
 
 
 @dataclass(frozen=True)

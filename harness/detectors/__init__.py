@@ -19,8 +19,9 @@ from harness.detectors.lossless import LosslessFigures
 from harness.detectors.proposals import ProposalsFigures
 from harness.detectors.stages import StagesFigures
 from harness.detectors.target import TargetFigures
+from harness.golden.store import Golden
 
-__all__ = ["DETECTORS", "Context", "Finding", "Findings", "State", "run_detectors"]
+__all__ = ["DETECTORS", "Context", "Finding", "Findings", "State", "run_detectors", "unfed"]
 
 # In the order of the pipeline: what comes first explains what comes after.
 DETECTORS: Mapping[str, Callable[[Context], Finding[Any]]] = {
@@ -55,6 +56,18 @@ class Findings(Mapping[str, Finding[Any]]):
 
     def __len__(self) -> int:
         return len(fields(self))
+
+
+def unfed(golden: Golden) -> list[str]:
+    """Return the detectors that compare with something that the golden's engine does not know, in order."""
+    parts = list(golden.tensors.values())
+    lacks = {
+        "target": not any(len(part.continuation) for part in parts),
+        "stages": not any(part.sketches is not None for part in parts),
+        "proposals": not any(part.proposals is not None for part in parts),
+        "likelihood": not any(part.logprobs is not None for part in parts),
+    }
+    return [name for name in DETECTORS if lacks.get(name)]
 
 
 def run_detectors(context: Context) -> Findings:

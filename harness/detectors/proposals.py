@@ -23,7 +23,7 @@ from harness.counts.run import PromptRecord, changed_windows
 from harness.counts.statistics import Interval, rate_interval
 from harness.detectors.base import Context, Finding, State
 from harness.golden.schema import Noise
-from harness.golden.tensors import GoldenTensors
+from harness.golden.tensors import UNKNOWN, GoldenTensors
 
 __all__ = ["ProposalsFigures", "detect", "explained_by_rounding", "noise_share"]
 
@@ -78,14 +78,14 @@ def _changed(record: PromptRecord, tensors: GoldenTensors) -> NDArray[np.bool_] 
     """
     if tensors.proposals is None:
         return None
+    golden = tensors.proposals
+    # A golden of an engine that decodes knows the chains of its own rounds only.
+    known: NDArray[np.bool_] = (golden != UNKNOWN).any(axis=1)
     if record.proposals is not None:
-        changed: NDArray[np.bool_] = (record.proposals != tensors.proposals).any(axis=1)
+        changed: NDArray[np.bool_] = (record.proposals[known] != golden[known]).any(axis=1)
         return changed
     if record.chains is None or record.rounds is None:
         return None
-    golden = tensors.proposals
-    # A round moves on by its accepted tokens and the bonus token. The EOS round has a chain and is not in `rounds`.
-    starts = np.cumsum([0, *(accepted + 1 for accepted in record.rounds)])[: len(record.chains)]
     common = min(len(record.continuation), len(tensors.continuation))
     differs = np.asarray(record.continuation[:common]) != tensors.continuation[:common]
     # argmax of booleans is the first that is true.
@@ -93,8 +93,8 @@ def _changed(record: PromptRecord, tensors: GoldenTensors) -> NDArray[np.bool_] 
     return np.array(
         [
             bool((np.asarray(chain) != golden[start]).any())
-            for chain, start in zip(record.chains, starts, strict=True)
-            if start < min(same, len(golden))
+            for start, chain in record.starts()
+            if start < min(same, len(golden)) and known[start]
         ],
         dtype=np.bool_,
     )

@@ -127,6 +127,13 @@ class RecordGuide(Protocol):
 class Recorder(Protocol):
     """An engine that can give what a golden is made of."""
 
+    def text_versions(self) -> Mapping[str, str] | None:
+        """Return the library versions that determine what the target decodes; `None` if its texts cannot be resumed.
+
+        An engine that counts rounds as it decodes has no use for a text alone.
+        """
+        ...
+
     def record(self, pair: Pair, prompts: Sequence[Prompt], guide: RecordGuide, progress: Progress) -> Recording:
         """Decode the prompts, measure the pair on the continuations, and measure what the golden must tell apart.
 

@@ -45,10 +45,10 @@ def require_one_pair(
         found = _identity(other, theirs)[key]
         if ours != found:
             raise InputError(
-                f"another pair file has the same name, and another {key}",
+                f"{shown(other)} has the same name, and another {key}",
                 file=file,
-                key="name",
-                found=f"{settings.name}, with {key} = {ours}; {shown(other)} has {found}",
+                key=key,
+                found=f"{ours}, and there {found}",
                 expected="a name of its own, or the same pair on another engine",
                 next_step="give one of the two files another name, or another golden folder",
             )
@@ -56,10 +56,10 @@ def require_one_pair(
         same_class = _class_of(settings) == _class_of(theirs)
     if same_class:
         raise InputError(
-            "another pair file has the same name and would write the same golden",
+            f"{shown(other)} has the same name and would write the same golden",
             file=file,
             key="name",
-            found=f"{settings.name}, as in {shown(other)}; both record {_class_of(settings).file}",
+            found=settings.name,
             expected="a name of its own, or another engine, device or dtype",
             next_step="give one of the two files another name, or another golden folder",
         )

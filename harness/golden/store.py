@@ -15,7 +15,7 @@ from typing import Self
 import filelock
 
 from harness.errors import InputError, quote
-from harness.files import as_model, hash_file, making, read_json_object, write_atomically
+from harness.files import as_model, hash_file, making, ordinary_mode, read_json_object, write_atomically
 from harness.golden.golden_class import GoldenClass, is_class_name
 from harness.golden.schema import SCHEMA_VERSIONS, GoldenDocument, dump
 from harness.golden.tensors import TENSORS_NAME, GoldenTensors, load_tensors, tensors_class
@@ -110,8 +110,8 @@ _LOCK_NAME = ".lock"
 def _locked(folder: Path) -> Iterator[None]:
     lock = folder / _LOCK_NAME
     try:
-        # Readable by all who may record: the file stays in the folder, where others need to open it.
-        with filelock.FileLock(lock, timeout=_PATIENCE, mode=0o666):
+        # The file stays in the folder: whoever removed it could remove it from under a process that waits for it.
+        with filelock.FileLock(lock, timeout=_PATIENCE, mode=ordinary_mode()):
             yield
     except filelock.Timeout:
         raise InputError(
@@ -165,7 +165,7 @@ class _Leftovers:
         for part in folder.glob(".*.part"):
             # A process that was killed while it wrote: whoever holds the lock is the only one that writes now.
             name = part.name.removeprefix(".").rpartition(".part")[0].rpartition(".")[0]
-            if name == self.file.name or name == written.name or name == self.named:
+            if name == self.file.name or TENSORS_NAME.fullmatch(name):
                 part.unlink(missing_ok=True)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.errors import InputError
 from harness.files import is_file, is_folder
 
-__all__ = ["builtin_root", "find_pair", "find_prompts"]
+__all__ = ["builtin_root", "find_pair", "find_prompts", "is_checkout"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # Anything else is a path, and messages treat it as one.
@@ -25,13 +25,14 @@ def builtin_root() -> Path:
     """
     cwd = Path.cwd()
     for folder in (cwd, *cwd.parents, _PACKAGE.parent):
-        if _is_checkout(folder):
+        if is_checkout(folder):
             return folder
     return _PACKAGE / "builtin"
 
 
 @functools.cache
-def _is_checkout(folder: Path) -> bool:
+def is_checkout(folder: Path) -> bool:
+    """Return whether a folder is a checkout of this project, whose goldens its users record."""
     project = folder / "pyproject.toml"
     if not (is_file(project) and is_folder(folder / "fixtures" / "pairs")):
         return False

@@ -27,11 +27,13 @@ class PairFailedError(Exception):
 class PairCollector(pytest.File):
     """A `*.pair.toml` file."""
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+    def repr_failure(  # type: ignore[override]
+        self, excinfo: pytest.ExceptionInfo[BaseException]
+    ) -> Any:
         """Show the message of bad input without a traceback."""
         if isinstance(excinfo.value, HarnessError):
             return str(excinfo.value)
-        return super().repr_failure(excinfo, style)
+        return super().repr_failure(excinfo)
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield one test for each detector, marked gpu if the pair runs on CUDA."""

@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from harness.detectors import unfed
 from harness.errors import one_line
 from harness.golden.difference import Difference
 from harness.golden.orphans import OrphanReport
@@ -37,6 +38,15 @@ def golden_report(golden: Golden) -> Group:
         f"noise, {dtype}": f"{noise.changed} of {noise.windows} windows, {noise.likelihood:.1e} nats ({noise.how})"
         for dtype, noise in document.noise.items()
     }
+    if document.runs:
+        rows["runs"] = "; ".join(document.runs)
+    if document.left_out:
+        rows["left out"] = ", ".join(prompt.id for prompt in document.left_out) + ": loops"
+    rows["ends at"] = "unknown, as in version 1" if document.eos_ids is None else f"token ids {document.eos_ids}"
+    rows |= {f"{name} revision": commit for name, commit in document.revisions.items()}
+    missing = unfed(golden)
+    if missing:
+        rows["does not feed"] = ", ".join(missing)
     sight = document.blindness
     rows["sight"] = (
         "not checked" if sight is None else f"boundaries {sight.boundaries} are seen by {', '.join(sight.seen_by)}"

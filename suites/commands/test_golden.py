@@ -102,7 +102,7 @@ def _not_a_number(body: dict[str, Any]) -> None:
 
 
 def _other_schema(body: dict[str, Any]) -> None:
-    body["schema_version"] = 2
+    body["schema_version"] = 3
 
 
 def _other_weights(pair: Path) -> None:

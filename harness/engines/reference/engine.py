@@ -18,7 +18,7 @@ from harness.engines.reference.noise import jittered, measure_noise
 from harness.engines.reference.replay import DraftInput, replay, replay_all
 from harness.engines.reference.sequential import propose, sequential
 from harness.engines.reference.threads import suitable_threads
-from harness.engines.shared.decoded import as_run
+from harness.engines.shared.decoded import as_run, torch_versions
 from harness.engines.shared.judging import judge_output
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
@@ -44,6 +44,10 @@ class ReferenceEngine:
         with suitable_threads(pair):
             records = self._records(pair, prompts, continuations, progress)
         return as_run(pair, records, f"reference:{self.mode}", time.perf_counter() - start)
+
+    def text_versions(self) -> dict[str, str]:
+        """Return the versions that determine what the target decodes; see `harness.engines.base.Recorder`."""
+        return torch_versions()
 
     def record(self, pair: Pair, prompts: Sequence[Prompt], guide: RecordGuide, progress: Progress) -> Recording:
         """Measure what a golden is made of; see `harness.engines.base.Recorder`."""

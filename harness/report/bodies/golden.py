@@ -10,6 +10,7 @@ from harness.golden.schema import (
     Blindness,
     GoldenPrompt,
     HistoryEntry,
+    LeftOutPrompt,
     Noise,
     TargetShape,
     Totals,
@@ -62,6 +63,11 @@ class ShowBody(Body):
         by_prompt: Each prompt's counts.
         tensors: The file of its tensors, next to it.
         history: Earlier records' totals, oldest first.
+        eos_ids: The ids that ended a text; `None` in a golden of version 1, which does not say.
+        pair_file: The pair file, relative to the golden's folder; `None` if it is not known.
+        revisions: The commits of a target and draft from the hub, by `target` and `draft`.
+        left_out: Prompts that were not recorded, since their continuations are loops.
+        runs: How each run was made, if the pair was measured several times.
         standard_errors: The standard errors of the rates.
     """
 
@@ -87,6 +93,11 @@ class ShowBody(Body):
     by_prompt: tuple[GoldenPrompt, ...]
     tensors: str
     history: tuple[HistoryEntry, ...]
+    eos_ids: tuple[int, ...] | None
+    pair_file: str | None
+    revisions: Mapping[str, str]
+    left_out: tuple[LeftOutPrompt, ...]
+    runs: tuple[str, ...]
     standard_errors: StandardErrorsBody
 
 

@@ -124,12 +124,12 @@ def test_a_crash_at_any_step_leaves_a_valid_golden(
             raise KeyboardInterrupt
         write(path, data)
 
-    def interrupted(_folder: Path) -> None:
+    def interrupted(_leftovers: Any, _written: Path) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("harness.golden.store.write_atomically", broken)
     if crash == "before the removal":
-        monkeypatch.setattr("harness.golden.store._remove_unused", interrupted)
+        monkeypatch.setattr("harness.golden.store._Leftovers.remove", interrupted)
     text = recorded.read_text()
     # Other settings, so that the new tensors have another hash than the old ones.
     recorded.write_text(text.replace("max_new_tokens = 24", "max_new_tokens = 20"))
