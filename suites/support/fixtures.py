@@ -10,6 +10,7 @@ import pytest
 
 from harness.cli.app import main
 from harness.engines.server.client import KEY_VARIABLE, PLAIN_KEY_VARIABLE
+from harness.engines.server.trust import HOSTS_VARIABLE
 from suites.support.command import Answer, Command
 from suites.support.random_pair import write_pair
 from suites.support.schemas import require_printed
@@ -21,7 +22,7 @@ __all__ = ["harness", "nobodys_machine", "recorded", "recorded_folder"]
 def nobodys_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take away what the harness reads of its surroundings: a test starts the same at a desk and in CI."""
     for name in tuple(os.environ):
-        if name in ("CI", KEY_VARIABLE, PLAIN_KEY_VARIABLE) or name.startswith("GITHUB_"):
+        if name in ("CI", KEY_VARIABLE, PLAIN_KEY_VARIABLE, HOSTS_VARIABLE) or name.startswith("GITHUB_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
