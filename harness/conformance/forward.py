@@ -123,8 +123,10 @@ class ForwardSession:
 
 def _environment() -> dict[str, str]:
     paths = os.pathsep.join(filter(None, sys.path))
+    # Nothing is imported from the folder that the process starts in.
+    ours = {"PYTHONPATH": paths, "PYTHONSAFEPATH": "1", "CUDA_VISIBLE_DEVICES": ""}
     # A config that names a hub id must not cause a download.
-    return cpu_environment({**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"})
+    return cpu_environment({**os.environ, **ours, "HF_HUB_OFFLINE": "1"})
 
 
 def run_forwards(architecture: str, asked: Sequence[AskedIds], *, whole: bool = False) -> ForwardAnswer:

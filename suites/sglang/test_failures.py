@@ -76,9 +76,12 @@ def test_a_boundary_that_the_loop_never_reaches(tmp_path: Path) -> None:
 
 
 def test_an_argument_that_sglang_does_not_know() -> None:
-    pair = shorter("tiny", 8).with_engine(args={"no_such_argument": 1})
-    with pytest.raises(InputError, match="no_such_argument"):
-        SglangEngine(Patience(240.0, 120.0)).run(pair, shortest(pair, 1), None, Progress())
+    """Such as one that another release has, and that a pair file may set."""
+    pair = shorter("tiny", 8)
+    arguments = server_arguments(pair, running=1, tokens=4096) | {"no_such_argument": 1}
+    with pytest.raises(InputError, match="no_such_argument"):  # noqa: SIM117
+        with running_engine(pair, arguments, Patience(240.0, 120.0)):
+            pytest.fail("it takes an argument that it does not have")
 
 
 def test_the_deadline_of_the_start_passes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,7 @@ def _shared_folders(target: Path) -> list[Path]:
     """
     model = target.parent.parent
     in_cache = target.parent.name == "snapshots" and model.name.startswith("models--")
-    return [model / "blobs"] if in_cache and not (model / "blobs").is_symlink() else []
+    return [model / "blobs"] if in_cache else []
 
 
 # Weights are often links to a large disk, and nothing in them is text.

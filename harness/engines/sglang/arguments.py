@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from harness.engines.sglang.allowed import require_allowed
 from harness.engines.shared.sglang_settings import UNCOUNTABLE, speculative_settings
 from harness.errors import InputError
 from harness.pair.pair import Pair
 
-__all__ = ["CPU", "plain_arguments", "server_arguments"]
+__all__ = ["CPU", "MODELS", "plain_arguments", "server_arguments"]
+
+MODELS = ("model_path", "speculative_draft_model_path")
+"""The arguments that name checkpoints."""
 
 # What a CPU needs; SGLang's own choices are for CUDA, or need packages that only its CUDA installation has.
 CPU: dict[str, Any] = {
@@ -32,7 +36,8 @@ def server_arguments(pair: Pair, *, running: int, tokens: int) -> dict[str, Any]
         tokens: Tokens that these hold in the cache at most.
 
     Raises:
-        InputError: `engine.args` contradict what else the pair file says, or make the counters mean something else.
+        InputError: `engine.args` contradict what else the pair file says, make the counters mean something else, or are
+            none that a pair file may set.
     """
     speculative = {"speculative_draft_model_path": str(pair.draft.path), **speculative_settings(pair)}
     return _merge(pair, speculative, running, tokens)
@@ -68,6 +73,7 @@ def _merge(pair: Pair, speculative: Mapping[str, Any], running: int, tokens: int
                 expected=expected,
                 next_step="leave it out; target, draft, decode and engine say it already",
             )
+    require_allowed({key: value for key, value in engine.args.items() if key not in fixed | UNCOUNTABLE}, pair.file)
     defaults = {"log_level": "info", "random_seed": 0}
     if fixed["device"] == "cpu":
         defaults |= CPU | {"max_running_requests": running, "max_total_tokens": tokens}

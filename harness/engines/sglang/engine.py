@@ -19,7 +19,8 @@ from typing import Any
 from harness.counts.rounds import Limits, RoundCounter
 from harness.counts.run import PromptRecord, Run, histogram_of
 from harness.engines.base import Continuations, Progress
-from harness.engines.sglang.arguments import server_arguments
+from harness.engines.sglang.arguments import MODELS, server_arguments
+from harness.engines.sglang.data_only import data_only
 from harness.engines.sglang.installed import engine_environment, require_installed
 from harness.engines.sglang.launch import RunningEngine, launched
 from harness.engines.sglang.rounds import Round, read_capture, read_rounds
@@ -98,7 +99,11 @@ def running_engine(pair: Pair, arguments: Mapping[str, Any], patience: Patience)
     watch.mkdir()
     environment = engine_environment(pair.settings.engine.device, str(watch))
     try:
-        with launched(arguments, environment=environment, folder=folder, watch=watch, patience=patience) as engine:
+        models = {key: Path(arguments[key]) for key in MODELS if key in arguments}
+        given = {key: str(data_only(model, watch / key)) for key, model in models.items()}
+        with launched(
+            {**arguments, **given}, environment=environment, folder=folder, watch=watch, patience=patience
+        ) as engine:
             yield engine
     finally:
         shutil.rmtree(watch, ignore_errors=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+import site
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -99,4 +100,13 @@ def engine_environment(device: str, watch_folder: str) -> dict[str, str]:
     if environment.get(_PLUGINS_VARIABLE):
         # A list of the only plugins that SGLang loads.
         environment[_PLUGINS_VARIABLE] += f",{_PLUGIN}"
-    return environment | {FOLDER_VARIABLE: watch_folder, "PYTHONUNBUFFERED": "1"}
+    # No process imports from the folder that it starts in, which may be an untrusted pair's: `python -m` would, and so
+    # would each process that SGLang starts. A checkout that is not installed was imported from there.
+    paths = [environment.get("PYTHONPATH", "")]
+    if str(_ROOT) not in (*site.getsitepackages(), site.getusersitepackages()):
+        paths.insert(0, str(_ROOT))
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    return environment | {FOLDER_VARIABLE: watch_folder, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
+
+
+_ROOT = Path(__file__).resolve().parents[3]
