@@ -13,7 +13,7 @@ from harness.golden.store import golden_files
 from harness.pair.builtin import builtin_root
 from harness.pair.locate import relative_path
 from harness.pair.pair import Pair
-from harness.pair.pairfile import PairFile
+from harness.pair.pairfile import PairFile, read_pair_file
 
 __all__ = [
     "find_golden",
@@ -113,10 +113,13 @@ def find_golden(pair: Pair, *classes: GoldenClass) -> Path:
 
 
 def _options(pair: Pair, asked: GoldenClass) -> str:
-    """Return the options by which `harness record` records a golden of a class, as far as it must be told."""
-    engine = pair.settings.engine
-    options = "" if asked.engine == DEFAULT.engine else f" --engine {asked.engine}"
+    """Return the options by which `harness record` records a golden of a class, as far as the pair file differs."""
+    own = read_pair_file(pair.file).engine
+    options = "" if asked.engine == own.name.partition(":")[0] else f" --engine {asked.engine}"
     if asked.engine == "server":
         # A server reports its own device and dtype.
-        return options + (f" --endpoint {engine.endpoint}" if engine.endpoint else " --endpoint URL")
-    return options if asked == GoldenClass.of_pair(pair) else f"{options} --device {asked.device} --dtype {asked.dtype}"
+        endpoint = pair.settings.engine.endpoint or "URL"
+        return "" if own.endpoint == endpoint and not options else f" --endpoint {endpoint}"
+    if asked.device != own.device.partition(":")[0]:
+        options += f" --device {asked.device}"
+    return options if asked.dtype == own.dtype else f"{options} --dtype {asked.dtype}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def _float64(recorded: Path) -> Path:
     return _second(recorded, ("[decode]", '[engine]\ndtype = "float64"\n[decode]'))
 
 
-CLASHES = {
+CLASHES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "the same golden": (lambda file: _second(file, ("floor = 0.0", "floor = 0.001")), "would write the same golden"),
     "another draft": (_other_draft, "the same name, and another draft"),
     "other decode settings": (

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.files import write_atomically
 from harness.golden.store import golden_files, load_golden
 from suites.support.builtin_pairs import ROOT
 from suites.support.command import Command
@@ -94,11 +95,9 @@ def test_strangers_survive_an_update(recorded: Path, pytester: pytest.Pytester) 
 def test_strangers_survive_a_crash_and_the_next_record(
     recorded: Path, harness: Command, monkeypatch: pytest.MonkeyPatch, written: int
 ) -> None:
-    from harness.golden import store
-
     folder = recorded.parent / "golden" / "random"
     strangers = _strangers(folder)
-    write, calls = store.write_atomically, 0
+    calls = 0
 
     def killed(path: Path, data: bytes) -> None:
         nonlocal calls
@@ -107,11 +106,11 @@ def test_strangers_survive_a_crash_and_the_next_record(
             (path.parent / f".{path.name}.abc123.part").write_bytes(data[:100])
             raise SystemExit(9)
         calls += 1
-        write(path, data)
+        write_atomically(path, data)
 
-    monkeypatch.setattr(store, "write_atomically", killed)
+    monkeypatch.setattr("harness.golden.store.write_atomically", killed)
     # Nothing is tidied up after a kill.
-    monkeypatch.setattr(store._Leftovers, "remove", lambda *_arguments: None)
+    monkeypatch.setattr("harness.golden.store._Leftovers.remove", lambda *_arguments: None)
     recorded.write_text(recorded.read_text().replace("max_new_tokens = 24", "max_new_tokens = 20"))
     with pytest.raises(SystemExit):
         harness("record", recorded, "--reason", "killed")

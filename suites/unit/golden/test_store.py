@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from harness.commands.prepare import prepare
-from harness.counts.acceptance import measure_acceptance
 from harness.errors import InputError
 from harness.files import write_atomically
 from harness.golden.find import golden_folder, golden_in_use, recording_file
@@ -225,17 +224,6 @@ def test_record_refuses_loops(tmp_path: Path, harness: Command) -> None:
 def test_record_refuses_when_nothing_is_measured(tmp_path: Path, harness: Command) -> None:
     file = write_pair(tmp_path, pair=PAIR.replace("max_new_tokens = 24", "max_new_tokens = 1"))
     assert "nothing was measured" in _refusal(file, harness)
-
-
-def test_record_refuses_a_dead_position(tmp_path: Path, harness: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = write_pair(tmp_path)
-
-    def dead(counts: Any) -> Any:
-        acceptance = measure_acceptance(counts)
-        return type(acceptance)(**{**vars(acceptance), "step_accuracy": (0.5, 0.4, 0.0, 0.0)})
-
-    monkeypatch.setattr("harness.commands.record.measure_acceptance", dead)
-    assert "dead" in _refusal(file, harness)
 
 
 def test_record_refuses_a_broken_contract(tmp_path: Path, harness: Command) -> None:
