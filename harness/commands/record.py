@@ -282,6 +282,7 @@ def _document(
         tensors=tensors,
         history=_history(before),
         eos_ids=sorted(pair.target.eos_ids),
+        revisions=pair.revisions,
         runs=list(made.runs),
     )
 

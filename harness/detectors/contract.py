@@ -12,7 +12,7 @@ from harness.detectors.base import Context, Finding, State
 from harness.errors import InputError
 from harness.facts.flags import FLAGS
 from harness.facts.layer_ids import states_text
-from harness.models.checkpoint import read_headers
+from harness.models.checkpoint import has_weights, read_headers
 from harness.models.draft_contract import by_canonical_name, check_headers
 from harness.models.draft_weights import vocabulary_map
 from harness.pair.draft_flags import said
@@ -62,6 +62,8 @@ def detect(context: Context) -> Finding[ContractFigures]:
     parts = [f"boundaries {list(wiring.served.boundaries)}, ids {ids} read as {convention}"]
     if wiring.served_flags.absence is not None:
         parts.append(wiring.served_flags.absence)
+    if not _reads_tensors(context.pair):
+        parts.append("the draft's weights are not here, so its tensors and its vocabulary map were not looked at")
     message = "; ".join(parts)
     return Finding(State.PASS, message, figures, notes)
 
@@ -93,6 +95,8 @@ def unservable(pair: Pair) -> list[str]:
             f"{list(wiring.trained.boundaries)} that {pair.draft.ids_key} in {pair.draft.config_file} was trained as "
             f"({'; '.join(wiring.served.remarks)}): the draft's fc would die with a shape error"
         ]
+    if not _reads_tensors(pair):
+        return []
     try:
         check_headers(pair.draft, len(pair.boundaries))
     except InputError as error:
@@ -112,6 +116,8 @@ def broken_contract(pair: Pair) -> list[str]:
             f"{states_text(wiring.served.captured)} ({why})"
         )
     problems += _flag_problems(wiring, draft.config_file)
+    if not _reads_tensors(pair):
+        return problems
     if _head_is_dropped(pair):
         problems.append(
             f"tie_word_embeddings = true in {draft.config_file}, and the checkpoint has a head of its own (lm_head): "
@@ -138,6 +144,14 @@ def broken_contract(pair: Pair) -> list[str]:
         wrong = int((reachable != t2d).sum())
         problems.append(f"t2d and d2t in {draft.path} disagree on {wrong} target tokens")
     return problems
+
+
+def _reads_tensors(pair: Pair) -> bool:
+    """Whether the draft's tensors are compared with its config: weights that a server has need not be here too."""
+    if pair.runs_weights:
+        pair.fetch_weights("draft")
+        return True
+    return has_weights(pair.draft.path)
 
 
 def _head_is_dropped(pair: Pair) -> bool:

@@ -24,10 +24,20 @@ _WEIGHT_SUFFIXES = (".safetensors", ".bin")
 
 
 def pair_hashes(pair: Pair) -> dict[str, str]:
-    """Return the SHA-256 of each file that a pair's measurement depends on, by names without a path of this machine."""
+    """Return the SHA-256 of each file that a pair's measurement depends on, by names without a path of this machine.
+
+    Weights are not among them if the pair is measured on a server, which has its own.
+
+    Raises:
+        InputError: Weights that are on the hub cannot be had.
+    """
+    if pair.runs_weights:
+        pair.fetch_weights()
     result = {}
     for name, folder in (("target", pair.target.path), ("draft", pair.draft.path)):
         for file in _read_files(folder):
+            if not pair.runs_weights and _is_weight(file.name):
+                continue
             # Every file that the measurement needs has been read by now: one that cannot be read is not needed.
             with contextlib.suppress(OSError):
                 result[f"{name}/{file.name}"] = hash_file(file)
@@ -35,6 +45,10 @@ def pair_hashes(pair: Pair) -> dict[str, str]:
         result["chat_template"] = hash_file(relative_path(pair.file, "chat_template", pair.settings.chat_template))
     result["prompts"] = hash_file(pair.prompts_file)
     return result
+
+
+def _is_weight(name: str) -> bool:
+    return name.endswith(_WEIGHT_SUFFIXES)
 
 
 def _read_files(folder: Path) -> list[Path]:
@@ -47,17 +61,28 @@ def _read_files(folder: Path) -> list[Path]:
 
 
 def changed_files(pair: Pair, golden: Golden) -> list[str]:
-    """Return a sentence for each of the pair's files that is not as it was when the golden was recorded."""
-    now, then = pair_hashes(pair), golden.document.hashes
+    """Return a sentence for each of the pair's files that is not as it was when the golden was recorded.
+
+    Weights are compared only if both the golden's engine and the pair's read them from files.
+    """
+    document = golden.document
+    now, then = pair_hashes(pair), dict(document.hashes)
+    if not (pair.runs_weights and document.engine != "server"):
+        now, then = ({name: value for name, value in side.items() if not _is_weight(name)} for side in (now, then))
     changes = [
         f"{name} has changed since the golden was recorded" if name in now else f"{name} is absent now"
         for name, value in then.items()
         if now.get(name) != value
     ]
     # A golden of version 1 does not say whether files of the other kinds were there.
-    said = (".json", ".safetensors") if golden.document.schema_version == 1 else (*_READ_SUFFIXES, *_WEIGHT_SUFFIXES)
+    said = (".json", ".safetensors") if document.schema_version == 1 else (*_READ_SUFFIXES, *_WEIGHT_SUFFIXES)
     new = [name for name in now if name not in then and name.endswith((*said, *_READ_NAMES))]
-    return [*changes, *(f"{name} was absent when the golden was recorded" for name in new)]
+    moved = [
+        f"the {name} is at commit {pair.revisions[name]} of the hub, the golden was recorded at {commit}"
+        for name, commit in document.revisions.items()
+        if pair.revisions.get(name, commit) != commit
+    ]
+    return [*moved, *changes, *(f"{name} was absent when the golden was recorded" for name in new)]
 
 
 def changed_versions(versions: Mapping[str, str], golden: Golden) -> list[str]:

@@ -114,6 +114,7 @@ def _identity(file: Path, settings: PairFile) -> dict[str, Any]:
         "target": place("target", settings.target),
         "target_revision": settings.target_revision,
         "draft": place("draft", settings.draft),
+        "draft_revision": settings.draft_revision,
         "prompts": place("prompts", settings.prompts),
         "chat_template": template if template in ("target", "none") else place("chat_template", template),
         "thinking": settings.thinking,

@@ -14,12 +14,9 @@ from torch import Tensor
 
 from harness.errors import InputError, quote
 from harness.files import is_file, read_json_object
+from harness.pair.hub import WEIGHT_NAMES
 
 __all__ = ["Header", "check_finite", "has_weights", "read_headers", "read_tensors", "weight_files"]
-
-
-# As transformers names them.
-_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 
 @dataclass(frozen=True)
@@ -38,8 +35,29 @@ class Header:
 
 
 def has_weights(folder: Path) -> bool:
-    """Whether a folder holds weights at all."""
-    return any(is_file(folder / name) or is_file(folder / f"{name}.index.json") for name in _WEIGHTS)
+    """Whether a folder holds weights at all; the index of weights that are elsewhere, as on a hub, does not count."""
+    return any(is_file(file) for name in WEIGHT_NAMES for file in (folder / name, *_indexed(folder, name)))
+
+
+def _indexed(folder: Path, name: str) -> list[Path]:
+    """Return the files that an index of weights names; none if there is no index."""
+    index = folder / f"{name}.index.json"
+    weight_map = read_json_object(index, what="weights' index").get("weight_map") if is_file(index) else None
+    if not isinstance(weight_map, dict):
+        return []
+    names = sorted({str(file) for file in weight_map.values()})
+    for file in names:
+        # Anything else would be read from outside of the checkpoint.
+        if Path(file).is_absolute() or ".." in Path(file).parts:
+            raise InputError(
+                "the index names a file outside of the checkpoint",
+                file=index,
+                key="weight_map",
+                found=file,
+                expected=f"a file in {folder}",
+                next_step="copy or download the checkpoint again",
+            )
+    return [folder / file for file in names]
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -48,30 +66,29 @@ def weight_files(folder: Path) -> list[Path]:
     Raises:
         InputError: The checkpoint does not have weights, or its index names a file that is not there.
     """
-    for name in _WEIGHTS:
+    for name in WEIGHT_NAMES:
         if is_file(folder / name):
             return [folder / name]
         if is_file(folder / f"{name}.index.json"):
-            return _shards(folder, folder / f"{name}.index.json")
+            return _shards(folder, name)
     raise InputError(
         "the checkpoint does not have weights",
         file=folder,
-        expected=" or ".join(f"{name} or {name}.index.json" for name in _WEIGHTS),
+        expected=" or ".join(f"{name} or {name}.index.json" for name in WEIGHT_NAMES),
         next_step="convert other formats with safetensors' own tools",
     )
 
 
-def _shards(folder: Path, index: Path) -> list[Path]:
-    weight_map = read_json_object(index, what="weights' index").get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
+def _shards(folder: Path, name: str) -> list[Path]:
+    files, index = _indexed(folder, name), folder / f"{name}.index.json"
+    if not files:
         raise InputError(
             "the index does not name any files",
             file=index,
             key="weight_map",
-            found=quote(weight_map),
+            found=quote(read_json_object(index, what="weights' index").get("weight_map")),
             expected="an object of tensor names and file names",
         )
-    files = [folder / str(name) for name in sorted(set(map(str, weight_map.values())))]
     for file in files:
         if not is_file(file):
             raise InputError(

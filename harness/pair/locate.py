@@ -6,8 +6,9 @@ from pathlib import Path
 
 from harness.errors import InputError, quote
 from harness.files import is_file, is_folder
+from harness.pair.hub import Checkpoint, fetch_descriptions
 
-__all__ = ["checkpoint_folder", "relative_path"]
+__all__ = ["find_checkpoint", "relative_path"]
 
 
 def relative_path(pair_file: Path, key: str, value: str) -> Path:
@@ -25,14 +26,14 @@ def relative_path(pair_file: Path, key: str, value: str) -> Path:
     raise InputError("the value is not usable", file=pair_file, key=key, found=quote(value), expected="a path")
 
 
-def checkpoint_folder(
+def find_checkpoint(
     pair_file: Path, key: str, value: str, revision: str | None = None, *, made_by: str | None = None
-) -> Path:
-    """Return the folder of a checkpoint: a path, or a hub id through the hub's own cache.
+) -> Checkpoint:
+    """Return where a checkpoint is: a path, or a hub id, of which only what describes it is downloaded.
 
     Args:
         pair_file: The pair file, for messages.
-        key: The key of the pair file that names the checkpoint.
+        key: The key of the pair file that names the checkpoint, `target` or `draft`.
         value: What the key says.
         revision: The revision of a hub id.
         made_by: The command that makes the folder if it is missing.
@@ -42,7 +43,7 @@ def checkpoint_folder(
     """
     path = relative_path(pair_file, key, value)
     if is_folder(path):
-        return path
+        return Checkpoint(key, path)
     # A hub id is owner/name. If the first part is a folder here, a path was meant and its end is misspelt: asking the
     # hub for it would only hide the slip behind a network error.
     is_path = value.startswith((".", "/", "~")) or value.count("/") != 1
@@ -55,17 +56,4 @@ def checkpoint_folder(
             expected="a folder with config.json and safetensors, or a hub id",
             next_step=None if made_by is None else f"make it: {made_by}",
         )
-    # Imported here: it takes long to import, and most pairs are on disk.
-    import huggingface_hub
-
-    try:
-        return Path(huggingface_hub.snapshot_download(value, revision=revision))
-    except Exception as error:  # noqa: BLE001 - the hub client raises many kinds; each means that it cannot be had
-        raise InputError(
-            f"the {key} is neither a folder nor available from the hub",
-            file=pair_file,
-            key=key,
-            found=value,
-            expected="a folder with config.json and safetensors, or a hub id",
-            next_step=f"check the path ({path}) or the id; the hub said: {type(error).__name__} {error}",
-        ) from None
+    return fetch_descriptions(pair_file, key, value, revision)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.pair.builtin import find_pair
 from harness.pair.draft_spec import CONFIG_HINT
+from harness.pair.hub import Checkpoint
 from harness.pair.layer_config import LayerConfig, read_layer_config
-from harness.pair.locate import checkpoint_folder
+from harness.pair.locate import find_checkpoint
 from harness.pair.pairfile import PairFile, read_pair_file
 from harness.pair.target_spec import TargetSpec, read_target_spec
 from harness.pair.wiring import Readings, read_both, require_writer
@@ -25,12 +27,14 @@ class PairOutline:
         settings: Its content.
         target: The target's shape.
         layers: The draft's config.
+        checkpoints: Where target and draft are, by `target` and `draft`.
     """
 
     file: Path
     settings: PairFile
     target: TargetSpec
     layers: LayerConfig
+    checkpoints: Mapping[str, Checkpoint]
 
     @property
     def trained_as(self) -> str:
@@ -68,7 +72,8 @@ def read_outline(name_or_path: str | Path) -> PairOutline:
     file = find_pair(str(name_or_path))
     settings = read_pair_file(file)
     made_by = settings.target_made_by
-    target = checkpoint_folder(file, "target", settings.target, settings.target_revision, made_by=made_by)
-    spec = read_target_spec(target)
-    draft = checkpoint_folder(file, "draft", settings.draft)
-    return PairOutline(file, settings, spec, read_layer_config(draft, next_step=CONFIG_HINT))
+    target = find_checkpoint(file, "target", settings.target, settings.target_revision, made_by=made_by)
+    spec = read_target_spec(target.path)
+    draft = find_checkpoint(file, "draft", settings.draft, settings.draft_revision)
+    layers = read_layer_config(draft.path, next_step=CONFIG_HINT)
+    return PairOutline(file, settings, spec, layers, {"target": target, "draft": draft})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from harness.facts.layer_ids import states_text
 from harness.files import is_file
 from harness.pair.builtin import find_prompts
 from harness.pair.draft_spec import DraftSpec, describe_draft
+from harness.pair.hub import Checkpoint, fetch_weights
 from harness.pair.locate import relative_path
 from harness.pair.outline import PairOutline, read_outline
 from harness.pair.pairfile import PairFile
@@ -33,6 +35,7 @@ class Pair:
         draft: The draft as the engine that serves the pair takes it.
         wiring: The boundaries as trained and as served.
         prompts_file: The path of the prompts file.
+        checkpoints: Where target and draft are, by `target` and `draft`.
         engine_info: What a server said about itself when the pair was prepared for it, so that it is asked once; only
             its engine reads it.
         user_named: The addresses among the engine's settings that the user gave, not the pair file: `endpoint`,
@@ -45,6 +48,7 @@ class Pair:
     draft: DraftSpec
     wiring: Wiring
     prompts_file: Path
+    checkpoints: Mapping[str, Checkpoint]
     engine_info: object | None = None
     user_named: frozenset[str] = frozenset()
 
@@ -100,7 +104,29 @@ class Pair:
     @property
     def outline(self) -> PairOutline:
         """The pair file with its configs, as they were read."""
-        return PairOutline(self.file, self.settings, self.target, self.draft.layers)
+        return PairOutline(self.file, self.settings, self.target, self.draft.layers, self.checkpoints)
+
+    @property
+    def revisions(self) -> dict[str, str]:
+        """The commits of a target and draft from the hub, by `target` and `draft`."""
+        return {key: one.commit for key, one in self.checkpoints.items() if one.commit is not None}
+
+    @property
+    def runs_weights(self) -> bool:
+        """Whether the pair is run from its files; a server has weights of its own, and those of the files go unread."""
+        return self.settings.engine.name.partition(":")[0] != "server"
+
+    def fetch_weights(self, *names: str) -> None:
+        """Download weights from the hub that are not here yet; call it where they are about to be read.
+
+        Args:
+            *names: `target`, `draft` or both; both if there is none. Those in a folder of the user's are left alone.
+
+        Raises:
+            InputError: They cannot be had.
+        """
+        for name in names or tuple(self.checkpoints):
+            fetch_weights(self.file, self.checkpoints[name])
 
     def with_engine(self, **changes: object) -> Pair:
         """Return the pair with other engine settings (`name`, `dtype`, `device`)."""
@@ -131,7 +157,7 @@ def _assemble(outline: PairOutline, wiring: Wiring, draft: DraftSpec, prompts_fi
     """Return the pair of these parts, if they fit; its draft is the one that the serving engine makes of `draft`."""
     served = draft.taken_with(wiring.trained_flags, wiring.served_flags)
     _check_fit(outline.file, served, outline.target)
-    return Pair(outline.file, outline.settings, outline.target, served, wiring, prompts_file)
+    return Pair(outline.file, outline.settings, outline.target, served, wiring, prompts_file, outline.checkpoints)
 
 
 def _require_greedy_chain(pair: Pair) -> None:

@@ -120,6 +120,7 @@ class EngineSettings(_Strict):
 class PairFile(_Strict):
     """A pair file's content; see the README for every key.
 
+    `target_revision` and `draft_revision` are a branch, tag or commit of a hub id; a folder does not have one.
     `target_made_by` is the command that makes the target, which a message shows if it is missing; nothing runs it.
     """
 
@@ -128,6 +129,7 @@ class PairFile(_Strict):
     target_revision: str | None = None
     target_made_by: str | None = pydantic.Field(default=None, min_length=1)
     draft: str = pydantic.Field(min_length=1)
+    draft_revision: str | None = None
     prompts: str = pydantic.Field(min_length=1)
     golden: str | None = None
     chat_template: str = "target"

@@ -66,6 +66,7 @@ def load(pair: Pair) -> LoadedPair:
             found=f"{engine.device or 'nothing'}: {error}",
             expected="cpu, or cuda if torch sees a GPU",
         ) from None
+    pair.fetch_weights()
     target = load_target(pair.target, dtype=dtype, device=engine.device)
     draft = load_draft(
         pair.draft,

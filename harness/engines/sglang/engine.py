@@ -94,6 +94,7 @@ def running_engine(pair: Pair, arguments: Mapping[str, Any], patience: Patience)
         InputError: SGLang does not take the arguments.
         EngineError: It fails.
     """
+    pair.fetch_weights()
     folder = Path(tempfile.mkdtemp(prefix="harness-sglang-"))
     watch = folder / "watch"
     watch.mkdir()

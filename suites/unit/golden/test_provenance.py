@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.golden.provenance import commit_of
+from harness.cli.app import main
+from harness.commands.prepare import prepare
+from harness.golden.provenance import commit_of, pair_hashes
+from suites.support.command import Command
+from suites.support.faulty_server import Told, serving, told_by
+from suites.support.random_pair import SERVABLE, write_pair
 
 _ENVIRONMENT = {
     "GIT_AUTHOR_NAME": "a",
@@ -139,3 +145,72 @@ def test_no_program_of_a_repository_runs(repository: Path) -> None:
     assert len(found) == 40
     assert started == []
     assert not marker.exists()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("servable")
+    assert main(["record", str(write_pair(folder, draft=SERVABLE)), "--json"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def told(folder: Path) -> Told:
+    return told_by(prepare(folder / "random.pair.toml"))
+
+
+_WEIGHTS = {"target/model.safetensors", "draft/model.safetensors"}
+
+
+def _take_weights(file: Path) -> None:
+    for name in _WEIGHTS:
+        (file.parent / name).unlink()
+
+
+def test_a_pair_on_a_server_needs_no_weights(folder: Path, told: Told, tmp_path: Path, harness: Command) -> None:
+    """Configs, tokenizer, prompts and golden are enough, and nothing is said about files that nobody reads."""
+    file = Path(shutil.copytree(folder, tmp_path / "pair")) / "random.pair.toml"
+    with serving(told) as server:
+        whole = harness("check", file, "--endpoint", server.endpoint, "--json")
+        _take_weights(file)
+        bare = harness("check", file, "--endpoint", server.endpoint, "--json")
+        hashes = pair_hashes(prepare(file, endpoint=server.endpoint))
+    assert whole.status == bare.status == 0, bare.err
+    states = [{name: one["verdict"] for name, one in answer.json["detectors"].items()} for answer in (whole, bare)]
+    assert states[0] == states[1]
+    assert states[0]["contract"] == states[0]["acceptance"] == "pass"
+    assert whole.json["notes"] == bare.json["notes"]
+    contracts = [answer.json["detectors"]["contract"]["message"] for answer in (whole, bare)]
+    assert ["weights are not here" in message for message in contracts] == [False, True]
+    assert hashes.keys() == {"prompts", "target/config.json", "target/generation_config.json", "draft/config.json"}
+
+
+def test_weights_are_hashed_where_they_are_read(folder: Path) -> None:
+    assert pair_hashes(prepare(folder / "random.pair.toml")).keys() >= _WEIGHTS
+
+
+def test_a_pair_that_is_run_from_its_files_needs_its_weights(folder: Path, tmp_path: Path, harness: Command) -> None:
+    file = Path(shutil.copytree(folder, tmp_path / "pair")) / "random.pair.toml"
+    _take_weights(file)
+    answer = harness("check", file)
+    assert answer.status == 2
+    assert "does not have weights" in answer.err
+
+
+def test_no_weight_is_opened_for_a_server(folder: Path, told: Told, tmp_path: Path, harness: Command) -> None:
+    """The target's may be a terabyte behind a slow link, and a hash would read all of it."""
+    file = Path(shutil.copytree(folder, tmp_path / "pair")) / "random.pair.toml"
+    weights = (file.parent / "target" / "model.safetensors").resolve()
+    opened: list[str] = []
+
+    def note(event: str, arguments: tuple[object, ...]) -> None:
+        if event == "open" and str(arguments[0]) == str(weights):
+            opened.append(str(arguments[0]))
+
+    sys.addaudithook(note)
+    with serving(told) as server:
+        assert harness("check", file, "--endpoint", server.endpoint).status == 0
+    assert opened == []
+    assert harness("check", file).status == 0
+    # The counterpart: what is run from its files is hashed, so that the hook above sees something.
+    assert opened
