@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.files import read_json_object
 from harness.pair.config_values import ConfigValues
+from harness.pair.inert import require_inert
 
 __all__ = ["TargetSpec", "read_target_spec"]
 
@@ -48,10 +49,11 @@ def read_target_spec(
         next_step: The user's next step if the config cannot be read.
 
     Raises:
-        InputError: The config is missing, unreadable or lacks a key.
+        InputError: The config is missing, unreadable or lacks a key, or names code to be fetched from a hub.
     """
     file = path / "config.json"
     raw = read_json_object(file, what="target's config", next_step=next_step)
+    require_inert(raw, file)
     outer = ConfigValues(raw, file)
     names = raw.get("architectures")
     if not isinstance(names, list) or not names or not isinstance(names[0], str):
