@@ -61,7 +61,7 @@ def fetch_descriptions(pair_file: Path, key: str, hub_id: str, revision: str | N
 
 
 def fetch_weights(pair_file: Path, checkpoint: Checkpoint) -> None:
-    """Download a checkpoint's weights, unless they are there: safetensors, and pickles only if there are none.
+    """Download a checkpoint's weights, unless they are there: safetensors, and pickles only if the repository does not have these.
 
     Does nothing for a folder of the user's.
 
@@ -84,7 +84,7 @@ def fetch_weights(pair_file: Path, checkpoint: Checkpoint) -> None:
 
 
 def _files_of(index: Path) -> list[str]:
-    """Return the files that an index names; an index that cannot be used is refused by whoever reads the weights."""
+    """Return the files that an index names; an index that cannot be used is refused when the weights are read."""
     if not is_file(index):
         return []
     weight_map = read_json_object(index, what="weights' index").get("weight_map")

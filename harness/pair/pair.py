@@ -117,10 +117,10 @@ class Pair:
         return self.settings.engine.name.partition(":")[0] != "server"
 
     def fetch_weights(self, *names: str) -> None:
-        """Download weights from the hub that are not here yet; call it where they are about to be read.
+        """Download weights from the hub that are not here yet; call it before they are read.
 
         Args:
-            *names: `target`, `draft` or both; both if there is none. Those in a folder of the user's are left alone.
+            *names: `target`, `draft` or both, which is the default. A checkpoint in the user's own folder is left alone.
 
         Raises:
             InputError: They cannot be had.

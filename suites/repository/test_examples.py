@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.engines.sglang.allowed import require_allowed
 from harness.errors import InputError
 from harness.facts.layer_ids import read_ids
 from harness.pair.builtin import find_prompts
@@ -108,6 +109,10 @@ def test_a_file_is_named_like_its_pair_and_runs_on_a_gpu(file: Path, settings: P
     assert file.name == f"{settings.name}.pair.toml"
     assert (settings.engine.device, settings.engine.dtype) == ("cuda", "bfloat16")
     assert settings.golden == "golden"
+
+
+def test_its_arguments_may_be_set_by_a_pair_file(file: Path, settings: PairFile) -> None:
+    require_allowed(settings.engine.args, file)
 
 
 def test_its_prompts_are_built_in(file: Path, settings: PairFile) -> None:

@@ -105,7 +105,7 @@ class Client:
             headers=headers,
             timeout=httpx.Timeout(self._timeouts.silence, connect=self._timeouts.connect, pool=None),
             limits=httpx.Limits(max_connections=self._concurrency),
-            # A redirect would take prompts and key to an address that nobody named.
+            # A redirect would take prompts and key to another address than the one that was named.
             follow_redirects=False,
         )
         self._stack.callback(lambda: self._runner.run(self._http.aclose()))

@@ -32,7 +32,7 @@ def is_trusted(pair: Pair, key: str) -> bool:
     """Return whether the user vouches for a server: named on the command line, or its host listed in the environment.
 
     Args:
-        pair: The pair.
+        pair: Its engine settings have the address.
         key: The setting that has the address, `endpoint` or `plain_endpoint`.
 
     Raises:
@@ -96,7 +96,7 @@ def require_own_texts(pair: Pair, key: str) -> None:
     is built in, and the hub's cache, belong to everyone.
 
     Args:
-        pair: The pair.
+        pair: Its files would be sent.
         key: The setting that has the server's address.
 
     Raises:

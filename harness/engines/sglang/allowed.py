@@ -103,7 +103,7 @@ def require_allowed(arguments: Mapping[str, Any], file: Path) -> None:
                 key=f"engine.args.{name}",
                 found=value,
                 expected="an argument that neither runs code, nor reaches other machines, nor names files; "
-                "docs/security.md lists them",
+                "see docs/security.md",
                 next_step=f"write {close[0]}"
                 if close
                 else "leave it out, or start SGLang yourself with it and measure that server with --endpoint",

@@ -36,8 +36,8 @@ def server_arguments(pair: Pair, *, running: int, tokens: int) -> dict[str, Any]
         tokens: Tokens that these hold in the cache at most.
 
     Raises:
-        InputError: `engine.args` contradict what else the pair file says, make the counters mean something else, or are
-            none that a pair file may set.
+        InputError: `engine.args` contradict what else the pair file says, make the counters mean something else, or may
+            not be set by a pair file.
     """
     speculative = {"speculative_draft_model_path": str(pair.draft.path), **speculative_settings(pair)}
     return _merge(pair, speculative, running, tokens)
