@@ -61,9 +61,9 @@ def fetch_descriptions(pair_file: Path, key: str, hub_id: str, revision: str | N
 
 
 def fetch_weights(pair_file: Path, checkpoint: Checkpoint) -> None:
-    """Download a checkpoint's weights, unless they are there: safetensors, and pickles only if the repository does not have these.
+    """Download a checkpoint's weights, unless they are there; nothing is done for a folder of the user's.
 
-    Does nothing for a folder of the user's.
+    Pickles are only taken if the repository does not have safetensors.
 
     Args:
         pair_file: The pair file, for messages.

@@ -120,7 +120,7 @@ class Pair:
         """Download weights from the hub that are not here yet; call it before they are read.
 
         Args:
-            *names: `target`, `draft` or both, which is the default. A checkpoint in the user's own folder is left alone.
+            *names: `target`, `draft` or both, which is the default. The user's own folders are left alone.
 
         Raises:
             InputError: They cannot be had.
