@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, get_args
 if TYPE_CHECKING:
     import pydantic
 
-__all__ = ["EngineError", "HarnessError", "InputError", "UnmeasuredError", "invalid", "one_line", "quote"]
+__all__ = ["EngineError", "HarnessError", "InputError", "UnmeasuredError", "invalid", "one_line", "printable", "quote"]
 
 
 class HarnessError(Exception):
@@ -163,4 +163,11 @@ def one_line(text: str, limit: int | None = None) -> str:
     text = " ".join(text.split()) or "nothing"
     if limit is not None and len(text) > limit:
         text = f"{text[: limit - 1]}…"
-    return text if text.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    """Return text whose characters other than line breaks are printable: an escape would control the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)

@@ -8,11 +8,12 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from harness.errors import printable
 from harness.files import json_text
 from harness.report.bodies.base import Body, ErrorBody, ErrorDetails, plain
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from harness.engines.base import Progress
 
@@ -58,14 +59,31 @@ def print_report(report: RenderableType, seconds: float | None = None) -> None:
     # By default rich would exit with status 1, whatever the verdict is.
     console.on_broken_pipe = leave_stdout  # type: ignore[method-assign]
     with _reader():
-        console.print(report)
+        console.print(_Printable(report))
         if seconds is not None:
             console.print(f"{seconds:.1f} s", style="dim")
 
 
+class _Printable:
+    """A report without characters that would control the terminal: parts of it come from files and servers.
+
+    Args:
+        report: What is printed.
+    """
+
+    def __init__(self, report: RenderableType) -> None:
+        self._report = report
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.segment import Segment
+
+        for segment in console.render(self._report, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
 def note(text: str) -> None:
-    """Print one line on stderr."""
-    print(text, file=sys.stderr)  # noqa: T201
+    """Print text on stderr."""
+    print(printable(text), file=sys.stderr)  # noqa: T201
 
 
 @contextlib.contextmanager
@@ -78,7 +96,7 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
     from harness.engines.base import Progress
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Bar(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
         tasks: list[Any] = [bar.add_task("loading", total=None)]
 

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from harness.commands.check import CheckResult
 from harness.detectors import State
+from harness.errors import one_line
 from harness.report.figures import percent, rate_text
 from harness.report.measure import acceptance_table, headline
 
@@ -30,7 +31,8 @@ def detector_table(result: CheckResult) -> Table:
     table.add_column("verdict")
     table.add_column("finding", overflow="fold")
     for name, finding in result.findings.items():
-        table.add_row(name, Text(str(finding.state), style=STYLES[finding.state]), Text(finding.message))
+        state = Text(str(finding.state), style=STYLES[finding.state])
+        table.add_row(name, state, Text(one_line(finding.message)))
     return table
 
 
@@ -53,8 +55,9 @@ def check_report(result: CheckResult) -> Group:
 
 
 def notes(result: CheckResult) -> list[str]:
-    """Return every note, the detectors' first."""
-    return [note for finding in result.findings.values() for note in finding.notes] + list(result.notes)
+    """Return every note, the detectors' first; a line break in one would look like a line of the report."""
+    noted = [note for finding in result.findings.values() for note in finding.notes]
+    return [one_line(note) for note in (*noted, *result.notes)]
 
 
 def summary(result: CheckResult) -> str:
@@ -76,7 +79,8 @@ def failure(result: CheckResult) -> str:
     if result.attribution is not None:
         lines.append(f"  first stage that differs: {result.attribution.message}")
     quiet = (State.PASS, State.NOT_APPLICABLE)
-    lines += [f"  {name}: {finding.message}" for name, finding in result.findings.items() if finding.state not in quiet]
+    fired = {name: finding.message for name, finding in result.findings.items() if finding.state not in quiet}
+    lines += [f"  {name}: {one_line(message)}" for name, message in fired.items()]
     lines += [f"  differs: {note}" for note in notes(result)]
     lines.append(f"  next: {next_step(result)}")
     return "\n".join(lines)

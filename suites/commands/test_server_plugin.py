@@ -12,6 +12,8 @@ import pytest
 
 from harness.cli.app import main
 from harness.commands.prepare import prepare
+from harness.engines.server.client import KEY_VARIABLE
+from harness.engines.server.trust import HOSTS_VARIABLE
 from suites.support.faulty_server import serving, told_by
 from suites.support.random_pair import SERVABLE, write_pair
 
@@ -52,3 +54,22 @@ def test_no_golden_is_recorded_from_a_server(pairs: Path, pytester: pytest.Pytes
     assert result.ret == 1
     assert before == {file: file.read_bytes() for file in (pairs / "golden").rglob("*.json")}
     assert len(before) == 1
+
+
+def test_a_key_is_sent_only_to_a_server_that_the_user_named(
+    pairs: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pair file is what is tested, and not what the user says: it does not vouch for the server that it names."""
+    file = pairs / "random.pair.toml"
+    monkeypatch.setenv(KEY_VARIABLE, "secret-7")
+    with serving(told_by(prepare(file)), "wants a key") as server:
+        file.write_text(f'{file.read_text()}\n[engine]\nendpoint = "{server.endpoint}"\n')
+        alone = pytester.runpytest_inprocess(*ARGUMENTS, pairs)
+        named = pytester.runpytest_inprocess(*ARGUMENTS, pairs, "--acceptance-endpoint", server.endpoint)
+        monkeypatch.setenv(HOSTS_VARIABLE, "127.0.0.1")
+        listed = pytester.runpytest_inprocess(*ARGUMENTS, pairs)
+    alone.assert_outcomes(failed=7)
+    assert f"{KEY_VARIABLE} is not sent to an address that only the pair file names" in alone.stdout.str()
+    named.assert_outcomes(passed=4, skipped=3)
+    listed.assert_outcomes(passed=4, skipped=3)
+    assert not any("secret-7" in result.stdout.str() for result in (alone, named, listed))

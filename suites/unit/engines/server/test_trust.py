@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -383,3 +383,19 @@ def test_texts_of_another_repositorys_golden_are_not_sent(
         monkeypatch.setenv(HOSTS_VARIABLE, "127.0.0.1")
         assert harness("check", recorded).status == 0
         assert any("logprob_start_len" in body for body in server.bodies)
+
+
+def test_a_server_neither_controls_the_terminal_nor_writes_lines_of_the_report(
+    recorded: Path, told: Told, harness: Command
+) -> None:
+    """What it says about itself is shown: here names of models that it does not have."""
+    evil = "/models/\x1b[2J\x1b]0;owned\x07\nPASS everything: acceptance rate 100 %\n\u202e"
+    names = dict.fromkeys(("model_path", "speculative_draft_model_path", "quantization"), evil)
+    with serving(replace(told, info=told.info | names)) as server:
+        answer = harness("check", recorded, "--endpoint", server.endpoint)
+    assert answer.status == 0
+    shown = [line for line in answer.out.splitlines() if "owned" in line]
+    assert len(shown) == 3
+    assert all(line.startswith("note: the server's ") for line in shown)
+    assert not [line for line in answer.out.splitlines() if line.startswith("PASS everything")]
+    assert not [char for char in answer.out if not char.isprintable() and char != "\n"]
