@@ -36,7 +36,13 @@ class Header:
 
 def has_weights(folder: Path) -> bool:
     """Whether a folder holds weights at all; the index of weights that are elsewhere, as on a hub, does not count."""
-    return any(is_file(file) for name in WEIGHT_NAMES for file in (folder / name, *_indexed(folder, name)))
+    for name in WEIGHT_NAMES:
+        files = _indexed(folder, name)
+        # An index that names nothing is broken, which its reader reports.
+        broken = not files and is_file(folder / f"{name}.index.json")
+        if broken or any(is_file(file) for file in (folder / name, *files)):
+            return True
+    return False
 
 
 def _indexed(folder: Path, name: str) -> list[Path]:

@@ -11,7 +11,7 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from huggingface_hub.utils import filter_repo_objects
+from huggingface_hub.utils._paths import filter_repo_objects
 
 __all__ = ["FakeHub"]
 

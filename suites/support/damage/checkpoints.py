@@ -47,6 +47,14 @@ def broken_folder(name: str) -> list[Damage]:
             (f"{weights}.index.json", "weight_map", "found model-1-of-2.safetensors", "expected"),
         ),
         Damage(
+            f"{name} weights' index names a file elsewhere",
+            all_of(
+                remove(weights),
+                write(f"{weights}.index.json", b'{"weight_map": {"fc.weight": "../model.safetensors"}}'),
+            ),
+            (f"{weights}.index.json", "weight_map", "outside of the checkpoint", "found ../model.safetensors"),
+        ),
+        Damage(
             f"{name} weights' index names no files",
             all_of(remove(weights), write(f"{weights}.index.json", b'{"weight_map": []}')),
             (f"{weights}.index.json", "weight_map", "found []", "expected"),

@@ -76,6 +76,11 @@ _CONFIG = [
         ("target", "cannot be loaded", "expected"),
     ),
     Damage(
+        "target with a kernel of a hub",
+        set_value(TARGET_CONFIG, "attn_implementation", to="owner/kernel"),
+        (TARGET_CONFIG, "attn_implementation", "found 'owner/kernel'", "expected an implementation", "Next: remove"),
+    ),
+    Damage(
         "target that loads and cannot run",
         set_value(TARGET_CONFIG, "return_dict", to=False),
         ("target", "cannot be run", "AttributeError", "expected"),

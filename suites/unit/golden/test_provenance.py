@@ -130,7 +130,7 @@ def test_no_program_of_a_repository_runs(repository: Path) -> None:
     subprocess.run(["git", "-C", str(repository), "describe", "--always", "--dirty"], capture_output=True)
     assert marker.exists()
     marker.unlink()
-    started = []
+    started: list[tuple[str, tuple[object, ...]]] = []
 
     def note(event: str, arguments: tuple[object, ...]) -> None:
         if event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork") and watching:
