@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from harness.commands.measure import measure
@@ -121,3 +122,27 @@ def test_a_chat_template_reaches_nothing(tmp_path: Path, monkeypatch: pytest.Mon
         load_prompts(load_pair(file))
     assert "Error" in str(caught.value.found)
     assert not (tmp_path / "ran").exists()
+
+
+class _Evil:
+    """A pickle that makes a file when it is read."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return open, (str(self.marker), "w")
+
+
+@pytest.mark.parametrize("name", ["target", "draft"])
+def test_code_in_a_pickle_of_weights_is_not_run(tmp_path: Path, name: str) -> None:
+    file = write_pair(tmp_path)
+    marker = tmp_path / "ran"
+    (tmp_path / name / "model.safetensors").unlink()
+    torch.save({"fc.weight": _Evil(marker)}, tmp_path / name / "pytorch_model.bin")
+    with pytest.raises(InputError, match="weights cannot be read"):
+        measure(prepare(file))
+    assert not marker.exists()
+    # The counterpart: the same file read without the guard.
+    torch.load(tmp_path / name / "pytorch_model.bin", weights_only=False)
+    assert marker.exists()
