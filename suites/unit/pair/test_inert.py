@@ -131,7 +131,7 @@ class _Evil:
         self.marker = marker
 
     def __reduce__(self) -> tuple[object, ...]:
-        return open, (str(self.marker), "w")
+        return Path.touch, (self.marker,)
 
 
 @pytest.mark.parametrize("name", ["target", "draft"])
