@@ -118,7 +118,7 @@ def tiny_target(architecture: str, *, layers: int = 5, dtype: torch.dtype = torc
         config = tiny_config(architecture, layers=layers)
         generator = torch.random.get_rng_state()
         torch.manual_seed(seed)
-        model: nn.Module = auto_class(config).from_config(config)
+        model: nn.Module = auto_class(config).from_config(config, trust_remote_code=False)
         move_norms_off_one(model)
         torch.random.set_rng_state(generator)
     return model.to(dtype).eval().requires_grad_(False)

@@ -47,7 +47,7 @@ def boundary_states(folder: Path, tokens: Sequence[int]) -> tuple[list[Tensor], 
     from transformers import AutoModelForCausalLM
 
     with quiet():
-        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False).eval()
     # `.model`, since get_decoder() does not return the decoder of every language model.
     decoder = model.model
     layers = len(decoder.layers)

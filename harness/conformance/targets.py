@@ -35,7 +35,7 @@ def write_target(architecture: str, folder: Path, num_layers: int, **sizes: Any)
     with quiet():
         config = AutoConfig.for_model(kind, **{**TINY_SIZES, "num_hidden_layers": num_layers, **extra})
         torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
         move_norms_off_one(model)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
