@@ -8,13 +8,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from harness.counts.run import PromptRecord, Run
-from harness.engines.base import Continuations, Progress
+from harness.engines.base import Continuations, Progress, RecordGuide, Recording
 from harness.engines.server.client import PLAIN_KEY_VARIABLE, Client
 from harness.engines.server.decoding import Known, Measured, decode
 from harness.engines.server.fit import dtype_of, require_fit, require_plain, require_vllm_fit, require_vocabulary
 from harness.engines.server.info import SglangInfo, VllmInfo, read_info
 from harness.engines.server.judging import HttpGenerator
-from harness.engines.server.vllm import measure_sums
+from harness.engines.server.vllm import measure_each, measure_sums
+from harness.engines.shared.repeats import in_order, shuffled
 from harness.engines.shared.sglang_target import judge_by_sglang
 from harness.errors import InputError
 from harness.pair.pair import Pair
@@ -77,12 +78,10 @@ class ServerEngine:
         with _client(pair) as client:
             info = _info(client, pair)
             aggregate: tuple[int, ...] | None = None
+            notes = _require_fit(client, info, pair)
             if isinstance(info, VllmInfo):
-                notes = list(require_vllm_fit(info, pair))
                 records, aggregate = measure_sums(client, info, prompts, limits, progress)
             else:
-                notes = list(require_fit(info, pair))
-                client.run(require_vocabulary(client, info, pair))
                 if continuations is not None:
                     # A second server that cannot judge is refused before anything is decoded.
                     _require_plain_endpoint(pair)
@@ -93,24 +92,93 @@ class ServerEngine:
                     records, retried = _judge(client, pair, prompts, records, continuations, progress)
                     notes += retried
             notes += _retried(client)
-        kind = "vllm" if isinstance(info, VllmInfo) else "sglang"
-        return Run(
-            engine=f"server:{kind}",
-            device=pair.settings.engine.device,
-            dtype=pair.settings.engine.dtype,
-            num_steps=limits.num_steps,
-            records=tuple(records),
-            versions={"python": platform.python_version(), kind: str(info.version)},
-            seconds=time.perf_counter() - begun,
-            aggregate=aggregate,
-            served=info.described(),
-            notes=tuple(notes),
-        )
+        return _as_run(pair, info, records, begun, aggregate=aggregate, notes=tuple(notes))
+
+    def text_versions(self) -> None:
+        """Say that texts alone cannot be resumed: rounds are counted as they are decoded."""
+
+    def record(self, pair: Pair, prompts: Sequence[Prompt], guide: RecordGuide, progress: Progress) -> Recording:
+        """Measure the pair several times, to see how far the server differs from itself.
+
+        A server batches its requests as they come and keeps prefixes from before. So the prompts are sent in other
+        orders, with an empty prefix cache if the server empties it, and so many at once as well as half as many.
+
+        Raises:
+            InputError: The server does not fit the pair, or the golden would be misleading.
+            EngineError: It fails, or counts what contradicts its own output.
+        """
+        begun = time.perf_counter()
+        runs: list[Run] = []
+        hows: list[str] = []
+        kept = list(prompts)
+        for seed, share in enumerate(_SHARES):
+            concurrency = max(1, pair.settings.engine.concurrency // share)
+            order = kept if seed == 0 else shuffled(kept, seed)
+            # One client a run: the limit on its whole time begins anew.
+            with _client(pair, concurrency) as client:
+                info = _info(client, pair)
+                notes = _require_fit(client, info, pair)
+                flushed = seed > 0 and isinstance(info, SglangInfo) and client.run(client.flush_prefixes())
+                if isinstance(info, VllmInfo):
+                    records, how = measure_each(client, info, order, pair.limits, progress), "one prompt at a time"
+                else:
+                    measured = _decode(client, info, pair, order, progress)
+                    records, how = [one.record for one in measured], f"{concurrency} prompts at once"
+                    notes += _unknown(measured)
+                notes += _retried(client)
+            if seed == 0:
+                chosen = [guide.decoded(one, record.continuation) for one, record in zip(order, records, strict=True)]
+                kept = [one for one, keep in zip(order, chosen, strict=True) if keep]
+                records = [record for record, keep in zip(records, chosen, strict=True) if keep]
+                guide.measured(records)
+            ordered = in_order(records, runs[0].records if runs else records)
+            runs.append(_as_run(pair, info, ordered, begun, notes=tuple(notes)))
+            order_how = "in another order" if seed else "as listed"
+            cache = f", {'with an empty prefix cache' if flushed else 'its prefix cache kept'}" if seed else ""
+            hows.append(f"{order_how}, {how}{cache}")
+        return Recording(runs[0], {}, again=tuple(runs[1:]), runs=tuple(hows))
 
 
-def _client(pair: Pair) -> Client:
+# Runs of a record, each by the share of the pair's concurrency that it uses.
+_SHARES = (1, 1, 2)
+
+
+def _require_fit(client: Client, info: Info, pair: Pair) -> list[str]:
+    """Refuse a server that does not fit the pair; return notes on what could not be asked."""
+    if isinstance(info, VllmInfo):
+        return list(require_vllm_fit(info, pair))
+    notes = list(require_fit(info, pair))
+    client.run(require_vocabulary(client, info, pair))
+    return notes
+
+
+def _as_run(
+    pair: Pair,
+    info: Info,
+    records: Sequence[PromptRecord],
+    begun: float,
+    *,
+    aggregate: tuple[int, ...] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Run:
+    kind = "vllm" if isinstance(info, VllmInfo) else "sglang"
+    return Run(
+        engine=f"server:{kind}",
+        device=pair.settings.engine.device,
+        dtype=pair.settings.engine.dtype,
+        num_steps=pair.limits.num_steps,
+        records=tuple(records),
+        versions={"python": platform.python_version(), kind: str(info.version)},
+        seconds=time.perf_counter() - begun,
+        aggregate=aggregate,
+        served=info.described(),
+        notes=notes,
+    )
+
+
+def _client(pair: Pair, concurrency: int | None = None) -> Client:
     engine = pair.settings.engine
-    return Client(engine.endpoint, engine.timeouts, engine.concurrency, file=pair.file)
+    return Client(engine.endpoint, engine.timeouts, concurrency or engine.concurrency, file=pair.file)
 
 
 def _info(client: Client, pair: Pair) -> Info:
