@@ -7,13 +7,23 @@ from typing import Annotated
 import typer
 
 from harness.cli import output
-from harness.cli.options import DebugOption, DeviceOption, DtypeOption, JsonOption, PairArgument
+from harness.cli.options import (
+    DebugOption,
+    DeviceOption,
+    DtypeOption,
+    EndpointOption,
+    EngineOption,
+    JsonOption,
+    PairArgument,
+)
 
 __all__ = ["record"]
 
 
 def record(
     pair: PairArgument,
+    engine: EngineOption = None,
+    endpoint: EndpointOption = None,
     reason: Annotated[
         str | None, typer.Option("--reason", help="Why the golden changes; required if one is replaced.")
     ] = None,
@@ -31,7 +41,7 @@ def record(
     from harness.report.bodies.record import record_body
     from harness.report.measure import measurement_report
 
-    ready = prepare(pair, dtype=dtype, device=device)
+    ready = prepare(pair, engine=engine, dtype=dtype, device=device, endpoint=endpoint)
     with output.progress(quiet=json) as progress:
         result = run(ready, reason=reason, skip_loops=skip_loops, progress=progress)
     if json:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.commands.kept_texts import KeptTexts
 from harness.commands.measure import SILENT, Measurement
 from harness.commands.worthy import Standards
+from harness.counts.acceptance import acceptance_of
+from harness.counts.chains import known_chains
 from harness.counts.run import PromptRecord
 from harness.detectors import DETECTORS, unfed
 from harness.detectors.base import Context, State
@@ -37,7 +38,7 @@ from harness.golden.schema import (
     WiringEntry,
 )
 from harness.golden.store import Golden, load_golden, save_golden
-from harness.golden.tensors import UNKNOWN, GoldenTensors, pack_tensors, tensors_name
+from harness.golden.tensors import GoldenTensors, pack_tensors, tensors_name
 from harness.pair.builtin import builtin_root, is_checkout
 from harness.pair.pair import Pair, load_prompts
 
@@ -117,6 +118,7 @@ def record(
     guide = Standards(pair, len(prompts), skip_loops=skip_loops, kept=kept)
     start = datetime.datetime.now(datetime.UTC)
     made = recorder.record(pair, prompts, guide, progress)
+    _require_steady(pair, made)
     seconds = (datetime.datetime.now(datetime.UTC) - start).total_seconds()
     measurement = Measurement(pair, made.run, seconds)
     parts = [_tensors(entry, pair) for entry in made.run.records]
@@ -175,6 +177,24 @@ def _require_sight(pair: Pair, made: Recording, golden: Golden) -> GoldenDocumen
     return golden.document.model_copy(update={"blindness": sight})
 
 
+def _require_steady(pair: Pair, made: Recording) -> None:
+    """Refuse an engine that differs from itself by more than the gate lets pass: no check of it could be believed.
+
+    Counts are compared and not texts: near-ties may well turn out differently in another batch.
+    """
+    rates = [rate for run in (made.run, *made.again) if (rate := acceptance_of(run).rate) is not None]
+    margin = pair.settings.gate.margin
+    if len(rates) > 1 and max(rates) - min(rates) > margin:
+        raise InputError(
+            "the engine differs from itself by more than the margin of the gate",
+            file=pair.file,
+            key="gate.margin",
+            found="; ".join(f"rate {rate:.4f} {how}" for rate, how in zip(rates, made.runs, strict=False)),
+            expected=f"rates that differ by at most {margin:.4f}",
+            next_step="measure when no other client uses it, add prompts, or set gate.margin above the difference",
+        )
+
+
 # The detectors that a wrong wire must reach. Stages would see it even if the draft ignored its inputs altogether.
 _SIGHTED = ("proposals", "likelihood", "acceptance")
 
@@ -208,24 +228,13 @@ def _require_contract(pair: Pair) -> None:
 
 
 def _tensors(entry: PromptRecord, pair: Pair) -> GoldenTensors:
-    proposals = entry.proposals if entry.proposals is not None else _known_chains(entry, pair)
+    chains = known_chains(entry, pair.limits.starts(entry.continuation), pair.limits.num_steps)
     return GoldenTensors(
         np.asarray(entry.continuation, np.int32),
-        None if proposals is None else proposals.astype(np.int32),
+        None if chains is None else chains.astype(np.int32),
         entry.logprobs,
         entry.sketches,
     )
-
-
-def _known_chains(entry: PromptRecord, pair: Pair) -> NDArray[np.int64] | None:
-    """Return the chains of an engine that decodes, at the positions at which its rounds started; `None` without any."""
-    if entry.chains is None or entry.rounds is None:
-        return None
-    limits = pair.limits
-    result = np.full((limits.starts(entry.continuation), limits.num_steps), UNKNOWN, np.int64)
-    for start, chain in entry.starts():
-        result[start] = chain
-    return result
 
 
 def _document(

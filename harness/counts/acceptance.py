@@ -22,6 +22,7 @@ from harness.counts.statistics import ratio
 
 __all__ = [
     "Acceptance",
+    "Figure",
     "PromptCounts",
     "acceptance_of",
     "broken_counts",
@@ -30,6 +31,7 @@ __all__ = [
     "figures",
     "measure_acceptance",
     "repeated_ngram_ratio",
+    "run_columns",
 ]
 
 
@@ -43,12 +45,14 @@ class PromptCounts:
         correct: Positions at which the teacher-forced draft is right, for each step; `None` if the engine does not know
             them.
         evaluated: Positions at which the draft was asked, for each step.
+        again: The histograms of further runs of the same prompt, by an engine that may differ from itself.
     """
 
     id: str
     histogram: tuple[int, ...]
     correct: tuple[int, ...] | None = None
     evaluated: tuple[int, ...] | None = None
+    again: tuple[tuple[int, ...], ...] = ()
 
     @classmethod
     def of(
@@ -61,6 +65,11 @@ class PromptCounts:
             None if correct is None else tuple(correct),
             None if evaluated is None else tuple(evaluated),
         )
+
+    @property
+    def runs(self) -> tuple[PromptCounts, ...]:
+        """The counts of each run, the first included."""
+        return (self, *(PromptCounts(self.id, histogram) for histogram in self.again))
 
     @property
     def rounds(self) -> int:
@@ -114,6 +123,12 @@ def columns(counts: Iterable[PromptCounts], figure: Figure) -> tuple[list[int], 
     """Return a figure's numerators and denominators over prompts."""
     rows = [figure(prompt) for prompt in counts]
     return [part for part, _ in rows], [whole for _, whole in rows]
+
+
+def run_columns(counts: Iterable[PromptCounts], figure: Figure) -> list[tuple[list[int], list[int]]]:
+    """Return a figure's columns of each run, for prompts that were measured several times."""
+    runs = list(zip(*(prompt.runs for prompt in counts), strict=True))
+    return [columns(run, figure) for run in runs] or [([], [])]
 
 
 @dataclass(frozen=True)

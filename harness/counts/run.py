@@ -111,6 +111,7 @@ class Run:
             prompt's own; the records then do not count anything.
         served: A server's description of itself: endpoint, version, model, settings of its speculation.
         notes: Remarks on how it was measured, which decide nothing.
+        stages: The stages that the records' sketches hold, by name; `None` if they hold all of them.
     """
 
     engine: str
@@ -123,6 +124,7 @@ class Run:
     aggregate: tuple[int, ...] | None = None
     served: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    stages: tuple[str, ...] | None = None
 
     def describe(self) -> dict[str, Any]:
         """Return what identifies the engine in a report."""

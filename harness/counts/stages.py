@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["POSITIONS", "WIDTH", "sample_positions", "signs", "stage_names"]
+__all__ = ["POSITIONS", "WIDTH", "sample_at", "sample_positions", "signs", "stage_names"]
 
 POSITIONS = 3
 """How many positions are sampled in each prompt's text."""
@@ -38,6 +38,16 @@ def stage_names(num_layers: int, num_slots: int, num_steps: int) -> tuple[str, .
 def sample_positions(starts: int) -> tuple[int, ...]:
     """Return which of the `starts` positions at which a round could start are sampled: the first, middle and last."""
     return tuple(round(index * (starts - 1) / (POSITIONS - 1)) for index in range(POSITIONS)) if starts else ()
+
+
+def sample_at(prompt_tokens: int, starts: int) -> tuple[int, ...]:
+    """Return the sampled positions of a prompt and its text together: those of the last token known to each round.
+
+    Args:
+        prompt_tokens: The prompt's length.
+        starts: How many positions there are at which a round could start; at least the first is sampled.
+    """
+    return tuple(prompt_tokens - 1 + start for start in sample_positions(max(1, starts)))
 
 
 def signs(width: int) -> NDArray[np.float32]:

@@ -10,7 +10,8 @@ A t bound claims a change too often if few prompts differ: most differences are 
 deviation rests on the few that are not. A loss is therefore claimed only if a sign-flip permutation of the prompts'
 differences claims it too. If nothing has changed, golden and run could change places in any prompt, and each prompt's
 difference is as likely to be positive as negative. With m changed prompts the smallest p-value of that test is 2^-m, so
-fewer than log2(1/alpha) changed prompts can never claim a loss, however large it is.
+fewer than log2(1/alpha) changed prompts can never claim a loss, however large it is. An engine that differs from itself
+is recorded several times: then any of a prompt's R + 1 measurements could have been the run's.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ __all__ = [
     "PairedInterval",
     "Ratio",
     "Unbounded",
+    "mean_columns",
     "paired_drop",
     "paired_mean",
+    "permuted",
     "prompts_needed",
     "prompts_to_clear",
     "rate_interval",
     "ratio",
-    "sign_flip",
     "subset_rate",
 ]
 
@@ -128,29 +130,40 @@ def rate_interval(numerators: Sequence[float], denominators: Sequence[float], al
     return Interval(value.estimate, low, high, error, count, alpha)
 
 
-def paired_drop(before: Columns, after: Columns, alpha: float) -> PairedInterval | None:
+def paired_drop(before: Columns, after: Columns, alpha: float, again: Sequence[Columns] = ()) -> PairedInterval | None:
     """Return how far a ratio of sums has dropped over the same prompts.
 
     Args:
         before: The golden's numerators and denominators by prompt.
         after: The same prompts' in the run.
         alpha: Chance of error of each bound.
+        again: Further golden runs of the same prompts. The golden's value is then the mean of its R runs, and the
+            permutation test chooses which of the R + 1 measurements of each prompt is the run's.
 
     Returns:
         The drop, positive for a loss; `None` if one of the sides measured nothing.
     """
-    first, second = ratio(*before), ratio(*after)
+    golden = mean_columns((before, *again))
+    first, second = ratio(*golden), ratio(*after)
     if first is None or second is None:
         return None
-    y, x, y_now, x_now = (np.asarray(values, np.float64) for values in (*before, *after))
-    # Each prompt's difference is taken around the ratio of both sides together. Exchanging the two measurements of a
-    # prompt leaves that ratio as it is and turns the sign of the difference: the sign-flip test is exact if nothing has
-    # changed. Around either side's own ratio it would not be.
-    pooled = (y.sum() + y_now.sum()) / (x.sum() + x_now.sum())
-    differences = (y - y_now) - pooled * (x - x_now)
-    changed = (y != y_now) | (x != x_now)
+    runs = np.asarray((before, *again, after), np.float64)
+    y, x = runs[:, 0], runs[:, 1]
+    # Each measurement of a prompt is taken around the ratio of all together. Exchanging two measurements of a prompt
+    # leaves that ratio as it is: the permutation test is exact if nothing has changed. Around either side's own ratio
+    # it would not be.
+    values = y - (y.sum() / x.sum()) * x
+    changed = ((y != y[-1]) | (x != x[-1])).any(axis=0)
     influences = first.influences - second.influences
-    return _bounded(first.estimate - second.estimate, influences, differences, changed, alpha)
+    return _bounded(first.estimate - second.estimate, influences, values, changed, alpha)
+
+
+def mean_columns(runs: Sequence[Columns]) -> Columns:
+    """Return the mean of several runs' numerators and denominators, prompt by prompt."""
+    if len(runs) == 1:
+        return runs[0]
+    y, x = np.asarray(runs, np.float64).mean(axis=0)
+    return y.tolist(), x.tolist()
 
 
 def subset_rate(whole: Columns, before: Columns, after: Columns, alpha: float) -> Interval | None:
@@ -206,18 +219,19 @@ def paired_mean(differences: Sequence[float], weights: Sequence[float], alpha: f
     if value is None:
         return None
     values = np.asarray(differences, np.float64)
-    return _bounded(value.estimate, value.influences, values, values != 0, alpha)
+    return _bounded(value.estimate, value.influences, np.stack((values, np.zeros_like(values))), values != 0, alpha)
 
 
 def _bounded(
-    estimate: float, influences: Floats, differences: Floats, which: NDArray[np.bool_], alpha: float
+    estimate: float, influences: Floats, values: Floats, which: NDArray[np.bool_], alpha: float
 ) -> PairedInterval:
     """Return a paired estimate with its bounds.
 
     Args:
         estimate: The point estimate, as it is.
         influences: float64 [n], for the t bounds.
-        differences: float64 [n], for the sign-flip test: their signs are exchangeable if nothing has changed.
+        values: float64 [R + 1, n], for the permutation test: a prompt's measurements, the run's last, are exchangeable
+            if nothing has changed.
         which: bool [n]: whether a prompt has changed at all.
         alpha: Chance of error of each bound.
     """
@@ -232,9 +246,9 @@ def _bounded(
     low, high = estimate - half, estimate + half
     # The bound moves to zero and no further: the interval then claims no change, and its width still says how precise
     # the estimate is.
-    if low > 0 and sign_flip(differences) > alpha:
+    if low > 0 and permuted(values) > alpha:
         low = 0.0
-    if high < 0 and sign_flip(-differences) > alpha:
+    if high < 0 and permuted(-values) > alpha:
         high = 0.0
     return PairedInterval(estimate, low, high, error, count, alpha, changed)
 
@@ -249,36 +263,45 @@ def _t_quantile(probability: float, degrees: int) -> float:
     return float(scipy.stats.t.ppf(probability, degrees))
 
 
-def sign_flip(differences: Floats) -> float:
-    """Return the one-sided p-value of a sum of differences among all sums that other signs would give.
+def permuted(values: Floats) -> float:
+    """Return the one-sided p-value of a loss among all choices of which measurement of each cluster is the last.
 
-    Exact except for a grid: magnitudes are rounded to 1/32768 of their sum, and the distribution of the sum over all
-    2^m signs is built up one difference at a time (Pagano and Tritchler, Journal of the American Statistical
+    With two measurements a cluster this is the sign-flip test of their differences.
+
+    Exact except for a grid: values are rounded to 1/32768 of the sum of their ranges, and the distribution of the sum
+    over all choices is built up one cluster at a time (Pagano and Tritchler, Journal of the American Statistical
     Association 78, 1983). Sums that rounding could have moved past the observed one count as reaching it, so the
-    p-value is never too small. scipy's permutation test instead draws random signs if there are more than 16
-    differences: it takes hundreds of times as long and leaves a p-value of 0.00025 uncertain by a quarter.
+    p-value is never too small. scipy's permutation test instead draws random choices if there are more than 16
+    clusters: it takes hundreds of times as long and leaves a p-value of 0.00025 uncertain by a quarter.
 
     Args:
-        differences: Each cluster's difference, [n]; zeros do not count.
+        values: [R + 1, n]: each cluster's measurements, the one that may have lost last. A cluster whose measurements
+            are equal does not count.
     """
-    magnitudes = np.abs(differences)
-    total = float(magnitudes.sum())
+    above = values - values.min(axis=0)
+    ranges = above.max(axis=0)
+    total = float(ranges.sum())
     if total == 0:
         return 1.0
-    scaled = magnitudes / total * _GRID
+    scaled = above / total * _GRID
     units = np.rint(scaled).astype(np.int64)
-    moved = math.ceil(float(np.abs(scaled - units).sum()))
-    # chance[s]: the share of sign patterns under which the negative differences sum to s units. The smaller that sum,
-    # the larger the sum of all differences, so the p-value is the chance of at most the observed one.
-    chance = np.zeros(int(units.sum()) + 1)
+    moved = math.ceil(float(np.abs(scaled - units).max(axis=0).sum()))
+    # chance[s]: the share of choices under which the last measurements sum to s units above the least possible. The
+    # smaller that sum, the larger the loss, so the p-value is the chance of at most the observed one.
+    chance = np.zeros(int(units.max(axis=0).sum()) + 1)
     chance[0], top = 1.0, 0
     # In ascending order, so that the part of the table that can be non-zero stays short for as long as possible.
-    for unit in np.sort(units[units > 0]).tolist():
-        half = chance[: top + 1] / 2
-        chance[: top + 1] = half
-        chance[unit : top + unit + 1] += half
-        top += unit
-    reached = int(units[differences < 0].sum()) + moved
+    order = np.argsort(units.max(axis=0), kind="stable")
+    for column in units[:, order].T.tolist():
+        highest = max(column)
+        if highest == 0:
+            continue
+        part = chance[: top + 1] / len(column)
+        chance[: top + 1] = 0
+        for unit in column:
+            chance[unit : top + unit + 1] += part
+        top += highest
+    reached = int(units[-1].sum()) + moved
     return float(min(1.0, chance[: reached + 1].sum()))
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.counts.acceptance import PromptCounts, acceptance_of, columns, counts_of, figures
+from harness.counts.acceptance import Figure, PromptCounts, acceptance_of, columns, counts_of, figures, run_columns
 from harness.counts.statistics import (
     Interval,
     PairedInterval,
+    mean_columns,
     paired_drop,
     prompts_needed,
     prompts_to_clear,
@@ -138,9 +139,10 @@ def judge_counts(
     Returns:
         The judgement, `None` if no verify round was measured.
     """
-    whole, before, after = (columns(side, _RATE) for side in (recorded, golden, now))
-    drop = paired_drop(before, after, alpha)
-    rate = subset_rate(whole, before, after, alpha)
+    before, *again = run_columns(golden, _RATE)
+    whole, after = mean_columns(run_columns(recorded, _RATE)), columns(now, _RATE)
+    drop = paired_drop(before, after, alpha, again)
+    rate = subset_rate(whole, mean_columns((before, *again)), after, alpha)
     if drop is None or rate is None:
         return None
     # Identical counts pass at once: recording has already judged them. A few prompts whose interval is wide would
@@ -157,6 +159,13 @@ def judge_counts(
     # If no number of prompts decides one question, none decides both.
     needed = max(known) if known and len(known) == len(undecided) else None
     return Judgement(rate, drop, drop_state, floor_state, needed)
+
+
+def _drop(
+    golden: Sequence[PromptCounts], now: Sequence[PromptCounts], figure: Figure, alpha: float
+) -> PairedInterval | None:
+    before, *again = run_columns(golden, figure)
+    return paired_drop(before, columns(now, figure), alpha, again)
 
 
 _RATE = figures(1)["rate"]
@@ -192,8 +201,7 @@ def detect(context: Context) -> Finding[AcceptanceFigures | SumsFigures]:
         estimated_rate=judgement.rate,
         drop=drop,
         drops={
-            name: paired_drop(columns(golden, figure), columns(now, figure), context.alpha)
-            for name, figure in figures(context.run.num_steps).items()
+            name: _drop(golden, now, figure, context.alpha) for name, figure in figures(context.run.num_steps).items()
         },
         margin=gate.margin,
         floor=floor,
@@ -217,7 +225,8 @@ def _detect_sums(context: Context) -> Finding[AcceptanceFigures | SumsFigures]:
     rate. That is an assumption: a fault that makes prompts differ more has wider bounds than these.
     """
     acceptance, floor = acceptance_of(context.run), effective_floor(context.pair, context.golden)
-    recorded = rate_interval(*columns([prompt.counts() for _, prompt, _ in context.pairs()], _RATE), context.alpha)
+    counts = [prompt.counts() for _, prompt, _ in context.pairs()]
+    recorded = rate_interval(*mean_columns(run_columns(counts, _RATE)), context.alpha)
     if acceptance.rate is None or recorded is None:
         return Finding(State.NOT_MEASURED, "no verify round was measured")
     # Distances and not bounds: the golden's interval need not be symmetric, since it ends at 0 and 1.

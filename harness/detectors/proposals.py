@@ -15,15 +15,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import scipy.stats
-from numpy.typing import NDArray
 
-from harness.counts.run import PromptRecord, changed_windows
+from harness.counts.chains import changed_chains
+from harness.counts.run import changed_windows
 from harness.counts.statistics import Interval, rate_interval
 from harness.detectors.base import Context, Finding, State
 from harness.golden.schema import Noise
-from harness.golden.tensors import UNKNOWN, GoldenTensors
 
 __all__ = ["ProposalsFigures", "detect", "explained_by_rounding", "noise_share"]
 
@@ -70,39 +68,13 @@ def explained_by_rounding(changed: int, windows: int, share: float, alpha: float
     return changed == 0 or float(scipy.stats.binom.sf(changed - 1, windows, share)) > alpha
 
 
-def _changed(record: PromptRecord, tensors: GoldenTensors) -> NDArray[np.bool_] | None:
-    """Return whether each known chain is another one; `None` if none is known.
-
-    An engine that decodes knows the chains of its own rounds. They can be compared for as long as its text is the
-    golden's: past the first token that differs, the draft continues another text.
-    """
-    if tensors.proposals is None:
-        return None
-    golden = tensors.proposals
-    # A golden of an engine that decodes knows the chains of its own rounds only.
-    known: NDArray[np.bool_] = (golden != UNKNOWN).any(axis=1)
-    if record.proposals is not None:
-        changed: NDArray[np.bool_] = (record.proposals[known] != golden[known]).any(axis=1)
-        return changed
-    if record.chains is None or record.rounds is None:
-        return None
-    common = min(len(record.continuation), len(tensors.continuation))
-    differs = np.asarray(record.continuation[:common]) != tensors.continuation[:common]
-    # argmax of booleans is the first that is true.
-    same = int(differs.argmax()) if differs.any() else common
-    return np.array(
-        [
-            bool((np.asarray(chain) != golden[start]).any())
-            for start, chain in record.starts()
-            if start < min(same, len(golden)) and known[start]
-        ],
-        dtype=np.bool_,
-    )
-
-
 def detect(context: Context) -> Finding[ProposalsFigures]:
     """Compare proposals position by position, against the noise floor measured when the golden was recorded."""
-    found = (_changed(record, tensors) for record, _, tensors in context.pairs())
+    found = (
+        changed_chains(record, tensors.continuation, tensors.proposals)
+        for record, _, tensors in context.pairs()
+        if tensors.proposals is not None
+    )
     rows = [row for row in found if row is not None]
     if not rows:
         return Finding(State.NOT_APPLICABLE, "this engine or golden does not know proposals at every position")

@@ -77,16 +77,18 @@ def compare_stages(context: Context) -> list[StageDifference] | None:
     if pairs is None:
         return None
     ours, golden, asked = pairs
-    document = context.golden.document
-    names = stage_names(document.target.num_layers, len(document.wiring.boundaries), int(document.decode["num_steps"]))
     relative = _relative(ours, golden)
     tolerance = _tolerance(context)
     return [
         StageDifference(name, float((column[known] > tolerance).mean()), float(np.median(column[known])))
+        for name, column, known in zip(_names(context), relative.T, asked.T, strict=True)
         if known.any()
-        else StageDifference(name, 0.0, 0.0)
-        for name, column, known in zip(names, relative.T, asked.T, strict=True)
     ]
+
+
+def _names(context: Context) -> tuple[str, ...]:
+    document = context.golden.document
+    return stage_names(document.target.num_layers, len(document.wiring.boundaries), int(document.decode["num_steps"]))
 
 
 def describe(context: Context, stage: str) -> str:
@@ -114,6 +116,9 @@ def _served(context: Context, slot: int) -> int | None:
     pairs = _sketches(context)
     assert pairs is not None
     ours, golden, _ = pairs
+    if np.isnan(golden[:, 0]).all():
+        # It does not have the boundaries: an engine that shows what its draft is given shows nothing else.
+        return None
     boundaries = context.golden.document.target.num_layers + 1
     column = ours[:, boundaries + slot]
     typical = [
@@ -136,7 +141,11 @@ def _sketches(context: Context) -> tuple[NDArray[np.float64], NDArray[np.float64
     if not rows or any(ours.shape != golden.shape for ours, golden, _ in rows):
         return None
     ours, golden, asked = (np.concatenate(side) for side in zip(*rows, strict=True))
-    known = ~np.isnan(golden).any(axis=(1, 2))
+    # A golden of an engine that shows some stages only has NaN at the others, and so has every position not sampled.
+    asked &= ~np.isnan(golden).any(axis=2)
+    if context.run.stages is not None:
+        asked &= np.array([name in context.run.stages for name in _names(context)])
+    known = asked.any(axis=1)
     if not known.any():
         return None
     return ours[known].astype(np.float64), golden[known].astype(np.float64), asked[known].astype(np.bool_)

@@ -79,15 +79,23 @@ def find_recorder(name: str) -> Recorder:
     """Return the engine called `name`, by which a golden can be recorded.
 
     Raises:
-        InputError: The engine is unknown, or does not know every position.
+        InputError: The engine is unknown, or a mode of the reference engine that knows its own rounds only.
     """
-    _, mode = split_engine(name)
+    base, mode = split_engine(name)
+    if base == "sglang":
+        from harness.engines.sglang.engine import SglangEngine
+
+        return SglangEngine()
+    if base == "server":
+        from harness.engines.server.engine import ServerEngine
+
+        return ServerEngine()
     if mode != "replay":
         raise InputError(
-            "a golden is recorded by replay, which knows every position",
+            "the reference engine records by replay, which knows every position",
             key="--engine",
             found=name,
-            expected="reference",
+            expected="reference, sglang or server",
         )
     from harness.engines.reference.engine import ReferenceEngine
 

@@ -115,11 +115,11 @@ def find_golden(pair: Pair, *classes: GoldenClass) -> Path:
 def _options(pair: Pair, asked: GoldenClass) -> str:
     """Return the options by which `harness record` records a golden of a class, as far as the pair file differs."""
     own = read_pair_file(pair.file).engine
-    options = "" if asked.engine == own.name.partition(":")[0] else f" --engine {asked.engine}"
     if asked.engine == "server":
-        # A server reports its own device and dtype.
+        # An address selects the engine, and a server reports its own device and dtype.
         endpoint = pair.settings.engine.endpoint or "URL"
-        return "" if own.endpoint == endpoint and not options else f" --endpoint {endpoint}"
+        return "" if own.name == "server" and own.endpoint == endpoint else f" --endpoint {endpoint}"
+    options = "" if asked.engine == own.name.partition(":")[0] else f" --engine {asked.engine}"
     if asked.device != own.device.partition(":")[0]:
         options += f" --device {asked.device}"
     return options if asked.dtype == own.dtype else f"{options} --dtype {asked.dtype}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
@@ -132,6 +133,10 @@ class GoldenPrompt(_Strict, CountedPrompt):
     tokens: Annotated[Count, pydantic.Field(ge=1)]
     output: Count
     again: list[list[Count]] = []
+
+    def counts(self) -> PromptCounts:
+        """Return the counts of every run, in the form that `harness.counts.acceptance` takes."""
+        return replace(super().counts(), again=tuple(map(tuple, self.again)))
 
     @pydantic.model_serializer(mode="wrap")
     def _without_nothing(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:

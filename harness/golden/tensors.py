@@ -14,16 +14,15 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
+from harness.counts.chains import UNKNOWN
 from harness.counts.rounds import Limits
 from harness.counts.stages import POSITIONS, WIDTH
 from harness.errors import InputError
 from harness.files import hash_file
 from harness.golden.schema import GoldenDocument
 
-__all__ = ["TENSORS_NAME", "UNKNOWN", "GoldenTensors", "load_tensors", "pack_tensors", "tensors_class", "tensors_name"]
+__all__ = ["TENSORS_NAME", "GoldenTensors", "load_tensors", "pack_tensors", "tensors_class", "tensors_name"]
 
-UNKNOWN = -1
-"""In place of a chain that the recording engine does not know."""
 TENSORS_NAME = re.compile(r"[0-9a-f]{64}\.safetensors")
 """The names of tensor files: the SHA-256 of their content."""
 # In the metadata of a tensors file, so that what a crash has left can be told from other people's files.

@@ -151,7 +151,7 @@ def test_an_error_is_an_object_with_a_version(arguments: tuple[str, ...], kind: 
 
 def test_a_goldens_own_version_has_another_name(recorded: Path, harness: Command) -> None:
     body = harness("golden", "show", recorded, "--json").json
-    assert (body["schema_version"], body["golden_version"]) == (1, 1)
+    assert (body["schema_version"], body["golden_version"]) == (1, 2)
     stored = json.loads(Path(body["golden"]).read_text())
     assert stored["schema_version"] == body["golden_version"]
 

@@ -154,7 +154,7 @@ def test_an_engine_that_cannot_record_is_refused(pairs: Path, pytester: pytest.P
     before = _snapshot(pairs)
     result = pytester.runpytest_inprocess(*UPDATE, pairs, "--acceptance-engine", "reference:sequential")
     result.assert_outcomes(failed=7)
-    result.stdout.fnmatch_lines(["*recorded by replay*", "random  refused *"])
+    result.stdout.fnmatch_lines(["*records by replay*", "random  refused *"])
     assert _snapshot(pairs) == before
 
 

@@ -57,6 +57,7 @@ class Faulty:
         incremental: Whether chunks hold new tokens only.
         running: Requests to generate that are being answered.
         most: As many of these as there were at once.
+        flushed: How often its prefix cache was emptied.
     """
 
     told: Told
@@ -69,6 +70,7 @@ class Faulty:
     headers: dict[str, str] = field(default_factory=dict)
     running: int = 0
     most: int = 0
+    flushed: int = 0
     over: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -168,6 +170,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._json({"detail": "Not Found"}, 404)
 
     def do_POST(self) -> None:
+        if self.path == "/flush_cache":
+            self._flush()
+            return
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self._note()
         with self.state.lock:
@@ -184,6 +189,15 @@ class _Handler(BaseHTTPRequestHandler):
             # Long enough for a second request to arrive.
             self.state.over.wait(0.05)
             self._generate(body)
+
+    def _flush(self) -> None:
+        self._note()
+        if self.state.fault == "keeps its prefixes":
+            self._json({"detail": "Not Found"}, 404)
+            return
+        with self.state.lock:
+            self.state.flushed += 1
+        self._send(b"Cache flushed.\n")
 
     def _note(self) -> None:
         with self.state.lock:
@@ -246,7 +260,7 @@ class _Handler(BaseHTTPRequestHandler):
         ids = tuple(body["input_ids"])
         text, rounds = told.texts[ids], []
         out, ends = 1, [1]
-        for accepted in told.rounds[ids]:
+        for accepted in self._rounds(told.rounds[ids]):
             if out >= limit:
                 break
             rounds.append(accepted)
@@ -274,6 +288,17 @@ class _Handler(BaseHTTPRequestHandler):
         if rounds and fault != "counts nothing":
             last |= self._counters(rounds)
         return events
+
+    def _rounds(self, rounds: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the rounds of a request: others after the cache was emptied, if the server differs from itself."""
+        if not self.state.flushed:
+            return rounds
+        if self.state.fault == "accepts nothing without its cache":
+            return (0,) * sum(accepted + 1 for accepted in rounds)
+        first = next((index for index, accepted in enumerate(rounds) if accepted), None)
+        if self.state.fault == "accepts a little less without its cache" and first is not None:
+            return (*rounds[:first], 0, rounds[first] - 1, *rounds[first + 1 :])
+        return rounds
 
     def _counters(self, rounds: Sequence[int]) -> dict[str, Any]:
         steps = self.state.told.info["speculative_num_steps"]

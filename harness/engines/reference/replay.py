@@ -16,7 +16,7 @@ from torch import Tensor
 
 from harness.counts.rounds import Limits, walk
 from harness.counts.run import PromptRecord, TargetCheck, histogram_of
-from harness.counts.stages import POSITIONS, WIDTH, sample_positions
+from harness.counts.stages import POSITIONS, WIDTH, sample_at, sample_positions
 from harness.engines.reference.agreement import continuation_batches, forward_continuations
 from harness.engines.reference.loaded import LoadedModels
 from harness.models.chains import ParallelChains
@@ -223,7 +223,7 @@ def _samples(prompts: Sequence[Prompt], continuations: Sequence[tuple[int, ...]]
     """Return the positions that are sketched, int64 [B, POSITIONS]."""
     return torch.tensor(
         [
-            [len(prompt.ids) - 1 + start for start in sample_positions(max(1, limits.starts(continuation)))]
+            sample_at(len(prompt.ids), limits.starts(continuation))
             for prompt, continuation in zip(prompts, continuations, strict=True)
         ]
     )

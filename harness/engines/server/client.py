@@ -156,6 +156,18 @@ class Client:
         status, body = await self._exchange("GET", path, None, f"GET {path}", allow=(404, 405))
         return Reply(status, body.decode("utf-8", "replace"))
 
+    async def flush_prefixes(self) -> bool:
+        """Ask an SGLang server to forget the prefixes that it has computed; return whether it did.
+
+        A server need not allow that, and does not while other requests run.
+
+        Raises:
+            EngineError: It fails.
+        """
+        refusals = (400, 401, 403, 404, 405, 501)
+        status, _ = await self._exchange("POST", "/flush_cache", None, "POST /flush_cache", allow=refusals)
+        return status == 200
+
     async def ask(self, path: str, body: dict[str, Any], what: str, allow: Sequence[int] = ()) -> tuple[int, Any]:
         """Return the status and the JSON with which a request is answered.
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from harness.counts.run import PromptRecord, Run
-from harness.engines.base import Continuations, Progress
+from harness.engines.base import Continuations, Progress, RecordGuide, Recording
 from harness.engines.server.client import KEY_VARIABLE, PLAIN_KEY_VARIABLE, Client
 from harness.engines.server.decoding import Known, Measured, decode
 from harness.engines.server.fit import dtype_of, require_fit, require_plain, require_vllm_fit, require_vocabulary
@@ -21,7 +21,8 @@ from harness.engines.server.trust import (
     require_own_golden_texts,
     require_own_texts,
 )
-from harness.engines.server.vllm import measure_sums
+from harness.engines.server.vllm import measure_each, measure_sums
+from harness.engines.shared.repeats import in_order, shuffled
 from harness.engines.shared.sglang_target import judge_by_sglang
 from harness.errors import InputError
 from harness.pair.pair import Pair
@@ -84,12 +85,10 @@ class ServerEngine:
         with _client(pair) as client:
             info = _info(client, pair)
             aggregate: tuple[int, ...] | None = None
+            notes = _require_fit(client, info, pair)
             if isinstance(info, VllmInfo):
-                notes = list(require_vllm_fit(info, pair))
                 records, aggregate = measure_sums(client, info, prompts, limits, progress)
             else:
-                notes = list(require_fit(info, pair))
-                client.run(require_vocabulary(client, info, pair))
                 if continuations is not None:
                     judge = "plain_endpoint" if pair.settings.engine.plain_endpoint else "endpoint"
                     if not is_trusted(pair, judge):
@@ -103,23 +102,100 @@ class ServerEngine:
                     records, retried = _judge(client, pair, prompts, records, continuations, progress)
                     notes += retried
             notes += [*_withheld(client), *_retried(client)]
-        kind = "vllm" if isinstance(info, VllmInfo) else "sglang"
-        return Run(
-            engine=f"server:{kind}",
-            device=pair.settings.engine.device,
-            dtype=pair.settings.engine.dtype,
-            num_steps=limits.num_steps,
-            records=tuple(records),
-            versions={"python": platform.python_version(), kind: str(info.version)},
-            seconds=time.perf_counter() - begun,
-            aggregate=aggregate,
-            served=info.described(),
-            notes=tuple(notes),
-        )
+        return _as_run(pair, info, records, begun, aggregate=aggregate, notes=tuple(notes))
+
+    def text_versions(self) -> None:
+        """Say that texts alone cannot be resumed: rounds are counted as they are decoded."""
+
+    def record(self, pair: Pair, prompts: Sequence[Prompt], guide: RecordGuide, progress: Progress) -> Recording:
+        """Measure the pair several times, to see how far the server differs from itself.
+
+        A server batches its requests as they come and keeps prefixes from before. So the prompts are sent in other
+        orders, with an empty prefix cache if the server empties it, and so many at once as well as half as many.
+
+        Raises:
+            InputError: The server does not fit the pair, or the golden would be misleading.
+            EngineError: It fails, or counts what contradicts its own output.
+        """
+        begun = time.perf_counter()
+        runs: list[Run] = []
+        hows: list[str] = []
+        kept = list(prompts)
+        for seed, share in enumerate(_SHARES):
+            concurrency = max(1, pair.settings.engine.concurrency // share)
+            order = kept if seed == 0 else shuffled(kept, seed)
+            # One client a run: the limit on its whole time begins anew.
+            with _client(pair, concurrency) as client:
+                info = _info(client, pair)
+                notes = _require_fit(client, info, pair)
+                flushed = seed > 0 and isinstance(info, SglangInfo) and client.run(client.flush_prefixes())
+                if isinstance(info, VllmInfo):
+                    records, how = measure_each(client, info, order, pair.limits, progress), "one prompt at a time"
+                else:
+                    measured = _decode(client, info, pair, order, progress)
+                    records, how = [one.record for one in measured], f"{concurrency} prompts at once"
+                    notes += _unknown(measured)
+                notes += [*_withheld(client), *_retried(client)]
+            if seed == 0:
+                chosen = [guide.decoded(one, record.continuation) for one, record in zip(order, records, strict=True)]
+                kept = [one for one, keep in zip(order, chosen, strict=True) if keep]
+                records = [record for record, keep in zip(records, chosen, strict=True) if keep]
+                guide.measured(records)
+            ordered = in_order(records, runs[0].records if runs else records)
+            runs.append(_as_run(pair, info, ordered, begun, notes=tuple(notes)))
+            order_how = "in another order" if seed else "as listed"
+            cache = f", {'with an empty prefix cache' if flushed else 'its prefix cache kept'}" if seed else ""
+            hows.append(f"{order_how}, {how}{cache}")
+        return Recording(runs[0], {}, again=tuple(runs[1:]), runs=tuple(hows))
 
 
-def _client(pair: Pair, setting: str = "endpoint", variable: str = KEY_VARIABLE) -> Client:
+# Runs of a record, each by the share of the pair's concurrency that it uses.
+_SHARES = (1, 1, 2)
+
+
+def _require_fit(client: Client, info: Info, pair: Pair) -> list[str]:
+    """Refuse a server that does not fit the pair; return notes on what could not be asked."""
+    if isinstance(info, VllmInfo):
+        return list(require_vllm_fit(info, pair))
+    notes = list(require_fit(info, pair))
+    client.run(require_vocabulary(client, info, pair))
+    return notes
+
+
+def _as_run(
+    pair: Pair,
+    info: Info,
+    records: Sequence[PromptRecord],
+    begun: float,
+    *,
+    aggregate: tuple[int, ...] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Run:
+    kind = "vllm" if isinstance(info, VllmInfo) else "sglang"
+    return Run(
+        engine=f"server:{kind}",
+        device=pair.settings.engine.device,
+        dtype=pair.settings.engine.dtype,
+        num_steps=pair.limits.num_steps,
+        records=tuple(records),
+        versions={"python": platform.python_version(), kind: str(info.version)},
+        seconds=time.perf_counter() - begun,
+        aggregate=aggregate,
+        served=info.described(),
+        notes=notes,
+    )
+
+
+def _client(
+    pair: Pair, concurrency: int | None = None, *, setting: str = "endpoint", variable: str = KEY_VARIABLE
+) -> Client:
     """Return a client of the server whose address a setting has.
+
+    Args:
+        pair: Its engine settings have the address.
+        concurrency: Requests at once; the pair's own if `None`.
+        setting: The setting that has the address.
+        variable: The environment variable that has the server's key.
 
     Raises:
         InputError: The address is not one, or only the pair file names it and asks for text from elsewhere to be sent.
@@ -131,7 +207,7 @@ def _client(pair: Pair, setting: str = "endpoint", variable: str = KEY_VARIABLE)
     return Client(
         getattr(engine, setting),
         engine.timeouts,
-        engine.concurrency,
+        concurrency or engine.concurrency,
         key=f"engine.{setting} or {option_of(setting)}",
         key_variable=variable,
         with_key=trusted,
@@ -141,7 +217,7 @@ def _client(pair: Pair, setting: str = "endpoint", variable: str = KEY_VARIABLE)
 
 
 def _plain_client(pair: Pair) -> Client:
-    return _client(pair, "plain_endpoint", PLAIN_KEY_VARIABLE)
+    return _client(pair, setting="plain_endpoint", variable=PLAIN_KEY_VARIABLE)
 
 
 def _info(client: Client, pair: Pair) -> Info:

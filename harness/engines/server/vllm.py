@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from harness.counts.rounds import Limits
@@ -16,7 +17,7 @@ from harness.engines.server.metrics import Sums, read_sums
 from harness.errors import InputError
 from harness.pair.prompts import Prompt
 
-__all__ = ["measure_sums"]
+__all__ = ["measure_each", "measure_sums"]
 
 _METRICS = "GET /metrics"
 # How long vLLM may take until a request that was answered is in its sums.
@@ -62,6 +63,19 @@ def measure_sums(
             )
     _require_sound(client, added, limits.num_steps)
     return [_record(prompt, limits.num_steps) for prompt in prompts], added.histogram()
+
+
+def measure_each(
+    client: Client, info: VllmInfo, prompts: Sequence[Prompt], limits: Limits, progress: Progress
+) -> list[PromptRecord]:
+    """Send prompts to a vLLM server one at a time, so that its sums are each prompt's own; see `measure_sums`."""
+    progress.begin(f"completions by vLLM {info.version}, one at a time", len(prompts))
+    records = []
+    for prompt in prompts:
+        (record,), histogram = measure_sums(client, info, [prompt], limits, Progress())
+        records.append(replace(record, histogram=histogram))
+        progress.advance(1)
+    return records
 
 
 async def _read(client: Client) -> Sums:

@@ -18,14 +18,16 @@ from typing import Any
 
 from harness.counts.rounds import Limits, RoundCounter
 from harness.counts.run import PromptRecord, Run, histogram_of
-from harness.engines.base import Continuations, Progress
+from harness.engines.base import Continuations, Progress, RecordGuide, Recording
 from harness.engines.sglang.arguments import MODELS, server_arguments
 from harness.engines.sglang.data_only import data_only
 from harness.engines.sglang.installed import engine_environment, require_installed
 from harness.engines.sglang.launch import RunningEngine, launched
 from harness.engines.sglang.rounds import Round, read_capture, read_rounds
+from harness.engines.sglang.sketching import SketchingEngine, shown_stages
 from harness.engines.shared.decoded import Decoded, as_run, to_record
 from harness.engines.shared.process import Patience
+from harness.engines.shared.repeats import in_order, repeat_noise, shuffled
 from harness.engines.shared.sglang_counters import read_counters
 from harness.engines.shared.sglang_target import GREEDY, WAVE, judge_by_sglang, waves
 from harness.errors import EngineError
@@ -35,6 +37,8 @@ from harness.pair.prompts import Prompt
 __all__ = ["SglangEngine", "cache_tokens", "decode", "running_engine"]
 
 _LEAST_CACHE = 4096
+# Prompts at once in the second run of a record: batches of another size round differently.
+_OTHER_WAVE = WAVE // 2
 
 
 class SglangEngine:
@@ -70,9 +74,74 @@ class SglangEngine:
                 records += decode(engine, wave, limits)
                 progress.advance(len(wave))
             if continuations is not None:
-                records = judge_by_sglang(engine, prompts, records, continuations, limits.cut, progress)
-        run = as_run(pair, records, "sglang", time.perf_counter() - begun)
-        return replace(run, versions={**run.versions, "sglang": version})
+                records = _judged(engine, pair, prompts, records, continuations, progress)
+        return _as_run(pair, records, version, begun)
+
+    def text_versions(self) -> None:
+        """Say that texts alone cannot be resumed: rounds are counted as they are decoded."""
+
+    def record(self, pair: Pair, prompts: Sequence[Prompt], guide: RecordGuide, progress: Progress) -> Recording:
+        """Measure what a golden is made of, twice; see `harness.engines.base.Recorder`.
+
+        Raises:
+            InputError: SGLang or the pair cannot be run as stated, or the golden would be misleading.
+            EngineError: SGLang fails, or counts what contradicts its own rounds.
+        """
+        begun = time.perf_counter()
+        version = require_installed(pair)
+        limits = pair.limits
+        arguments = server_arguments(pair, running=WAVE, tokens=cache_tokens(prompts, limits))
+        progress.begin(f"starting SGLang {version}", 1)
+        with running_engine(pair, arguments, self._patience) as engine:
+            read_capture(engine.watch)
+            progress.advance(1)
+            progress.begin(f"speculative decoding by SGLang {version}, log in {engine.log}", len(prompts))
+            kept, records = [], []
+            for wave in waves(prompts):
+                for prompt, found in zip(wave, decode(engine, wave, limits), strict=True):
+                    if guide.decoded(prompt, found.continuation):
+                        kept.append(prompt)
+                        records.append(found)
+                progress.advance(len(wave))
+            guide.measured(records)
+            texts = {record.id: record.continuation for record in records}
+            engine.flush_cache()
+            records = _judged(engine, pair, kept, records, texts, progress)
+            engine.flush_cache()
+            progress.begin("the same again, in another order and other batches", len(kept))
+            again = []
+            for wave in waves(shuffled(kept, seed=1), _OTHER_WAVE):
+                again += decode(engine, wave, limits)
+                progress.advance(len(wave))
+        second = in_order(again, records)
+        how = f"in another order, {_OTHER_WAVE} prompts at once, with an empty prefix cache"
+        noise = repeat_noise(records, second, limits, f"the same engine again, {how}")
+        return Recording(
+            _as_run(pair, records, version, begun),
+            {} if noise is None else {pair.settings.engine.dtype: noise},
+            again=(_as_run(pair, second, version, begun),),
+            runs=(f"as listed, {WAVE} prompts at once", how),
+        )
+
+
+def _judged(
+    engine: RunningEngine,
+    pair: Pair,
+    prompts: Sequence[Prompt],
+    records: Sequence[PromptRecord],
+    texts: Continuations,
+    progress: Progress,
+) -> list[PromptRecord]:
+    """Have SGLang's own target judge the records, and sketch what its draft is given on the way."""
+    limits = pair.limits
+    known = {prompt.id: limits.cut(texts[prompt.id]) for prompt in prompts}
+    asked = SketchingEngine(engine, pair, prompts, known, limits)
+    return asked.added_to(judge_by_sglang(asked, prompts, records, known, limits.cut, progress))
+
+
+def _as_run(pair: Pair, records: Sequence[PromptRecord], version: str, begun: float) -> Run:
+    run = as_run(pair, records, "sglang", time.perf_counter() - begun)
+    return replace(run, versions={**run.versions, "sglang": version}, stages=shown_stages(pair))
 
 
 def cache_tokens(prompts: Sequence[Prompt], limits: Limits) -> int:

@@ -111,7 +111,8 @@ class _Watch:
         self, _model: Any, input_ids: Any, positions: Any, forward_batch: Any, *_rest: Any, **_named: Any
     ) -> None:
         """Write down the target's states that the draft is given, while that is asked for."""
-        if not (self._folder / STATES_SWITCH).exists():
+        if not (self._folder / STATES_SWITCH).exists() or _rank():
+            # Every rank is given the same.
             return
         import safetensors.torch
 
@@ -125,8 +126,13 @@ class _Watch:
         self._write({"event": "states", "file": name, "mode": forward_batch.forward_mode.name})
 
     def _write(self, line: dict[str, Any]) -> None:
-        from sglang.srt.runtime_context import get_parallel
-
         # Opened again each time, so that every line is in the file before SGLang answers.
         with (self._folder / f"watch-{os.getpid()}.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"rank": int(get_parallel().tp_rank)} | line) + "\n")
+            file.write(json.dumps({"rank": _rank()} | line) + "\n")
+
+
+def _rank() -> int:
+    """Return this process' rank among those that share the target's layers."""
+    from sglang.srt.runtime_context import get_parallel
+
+    return int(get_parallel().tp_rank)

@@ -104,7 +104,7 @@ def judge_by_sglang(
     return judged
 
 
-def waves(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+def waves(items: Sequence[_Item], size: int = WAVE) -> Iterator[Sequence[_Item]]:
     """Yield items in the groups that run at once."""
-    for start in range(0, len(items), WAVE):
-        yield items[start : start + WAVE]
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

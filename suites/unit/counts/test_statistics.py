@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -12,15 +13,20 @@ from harness.counts.statistics import (
     Interval,
     paired_drop,
     paired_mean,
+    permuted,
     prompts_needed,
     prompts_to_clear,
     rate_interval,
     ratio,
-    sign_flip,
     subset_rate,
 )
 
 ALPHA = 0.001 / 4
+
+
+def _flipped(differences: np.ndarray) -> float:
+    """The p-value of differences between two measurements: the sign-flip test."""
+    return permuted(np.stack((differences, np.zeros_like(differences))))
 
 
 def _pair(generator: np.random.Generator, prompts: int, drop: float) -> tuple[tuple[list[float], list[float]], ...]:
@@ -94,7 +100,7 @@ def test_no_difference_claims_no_loss() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 5, 12, 14])
-def test_sign_flip_is_scipys_exact_permutation_test(count: int) -> None:
+def test_two_measurements_are_scipys_exact_permutation_test(count: int) -> None:
     generator = np.random.default_rng(count)
     for differences in (
         generator.normal(0.3, 1, count),
@@ -110,14 +116,14 @@ def test_sign_flip_is_scipys_exact_permutation_test(count: int) -> None:
             alternative="greater",
         ).pvalue
         # A few of the 2^m sums lie within the grid's rounding of the observed one.
-        assert expected - 1e-12 <= sign_flip(differences) <= expected + 16 / 2**count
+        assert expected - 1e-12 <= _flipped(differences) <= expected + 16 / 2**count
 
 
-def test_sign_flip_of_many_is_near_normal_theory() -> None:
+def test_two_measurements_of_many_is_near_normal_theory() -> None:
     differences = np.random.default_rng(4).normal(0.02, 0.06, 96)
     score = differences.sum() / math.sqrt((differences**2).sum())
-    assert sign_flip(differences) == pytest.approx(float(scipy.stats.norm.sf(score)), rel=0.1)
-    assert sign_flip(np.zeros(4)) == 1.0
+    assert _flipped(differences) == pytest.approx(float(scipy.stats.norm.sf(score)), rel=0.1)
+    assert permuted(np.zeros((2, 4))) == 1.0
 
 
 def test_exchanging_the_sides_turns_the_drop_and_unchanged_prompts_do_not_count() -> None:
@@ -210,3 +216,50 @@ def test_prompts_that_would_decide() -> None:
     assert prompts_to_clear(Interval(0.71, 0.67, 0.75, 0.01, 64, ALPHA), 0.70) == 64 * 16
     assert prompts_to_clear(Interval(0.70, 0.67, 0.75, 0.01, 64, ALPHA), 0.70) is None
     assert prompts_needed(Interval(0.01, -math.inf, math.inf, None, 1, ALPHA), 0.01) is None
+
+
+@pytest.mark.parametrize("runs", [2, 3, 4])
+def test_several_golden_runs_permute_which_measurement_is_the_runs(runs: int) -> None:
+    """Against every choice, written out."""
+    generator = np.random.default_rng(runs)
+    for _ in range(20):
+        values = generator.normal(0, 1, (runs + 1, 4))
+        values[-1] -= 0.5
+        choices = list(itertools.product(range(runs + 1), repeat=4))
+        sums = [sum(values[choice[column], column] for column in range(4)) for choice in choices]
+        expected = np.mean([total <= values[-1].sum() + 1e-12 for total in sums])
+        # The grid never makes it smaller, and lets few sums in that lie within it.
+        assert expected - 1e-12 <= permuted(values) <= expected + 3 / len(choices)
+
+
+def test_a_drop_from_the_mean_of_the_golden_runs() -> None:
+    generator = np.random.default_rng(3)
+    proposed = [400.0] * 40
+
+    def run(rate: float) -> tuple[list[float], list[float]]:
+        return generator.binomial(400, rate, 40).astype(float).tolist(), proposed
+
+    golden = [run(0.7) for _ in range(3)]
+    drop = paired_drop(golden[0], run(0.6), 0.001, again=golden[1:])
+    assert drop is not None
+    assert drop.estimate == pytest.approx(0.1, abs=0.01)
+    assert drop.low > 0.05
+    same = paired_drop(golden[0], golden[0], 0.001, again=[golden[0], golden[0]])
+    assert same is not None
+    assert (same.estimate, same.changed_prompts) == (0.0, 0)
+
+
+def test_an_engine_that_differs_from_itself_alarms_no_more_often_than_alpha() -> None:
+    """A/A with three golden runs: the truth is no change, and 0.01 of the lower bounds may be above zero."""
+    generator = np.random.default_rng(11)
+    level, trials, alarms = 0.01, 2000, 0
+    for _ in range(trials):
+        # Few prompts differ between runs, and by much: that is what defeats a t bound alone.
+        base = generator.integers(200, 320, 24).astype(float)
+        flips = generator.random((4, 24)) < 0.1
+        runs = base - flips * generator.integers(10, 60, (4, 24))
+        columns = [(row.tolist(), [400.0] * 24) for row in runs]
+        drop = paired_drop(columns[0], columns[3], level, again=columns[1:3])
+        assert drop is not None
+        alarms += drop.low > 0
+    assert scipy.stats.binom.sf(alarms - 1, trials, level) > 1e-4, alarms

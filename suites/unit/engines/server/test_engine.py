@@ -472,10 +472,9 @@ def test_two_servers_compared(ready: tuple[Path, Faulty], harness: Command) -> N
     assert "server:sglang" in outcome.json["b"]["label"]
 
 
-@pytest.mark.parametrize("command", ["trace", "record"])
-def test_what_a_server_cannot_be_asked(ready: tuple[Path, Faulty], harness: Command, command: str) -> None:
+def test_a_server_cannot_be_traced(ready: tuple[Path, Faulty], harness: Command) -> None:
     file, server = ready
     file.write_text(f'{file.read_text()}\n[engine]\nendpoint = "{server.endpoint}"\n')
-    outcome = harness(command, file, *(("--reason", "new") if command == "record" else ()))
+    outcome = harness("trace", file)
     assert outcome.status == 2
     assert "server" in outcome.err

@@ -178,3 +178,15 @@ def test_the_sums_may_come_late(recorded: Path, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(server, "metrics", late)
         assert measure(prepare(recorded, endpoint=server.endpoint)).run.aggregate == (6, 6, 6, 0, 12)
     assert asked.count(6) == 3
+
+
+def test_a_vllm_server_is_recorded_prompt_by_prompt(recorded: Path, harness: Command) -> None:
+    with serving_vllm() as server:
+        done = harness("record", recorded, "--endpoint", server.endpoint, "--json")
+        assert done.status == 0, done.err
+        document = json.loads(Path(done.json["golden"]).read_text())
+        # The fake server makes the same five rounds of every completion.
+        assert all(prompt["histogram"] == [1, 1, 1, 0, 2] for prompt in document["prompts"])
+        assert done.json["unfed"] == ["target", "stages", "proposals", "likelihood"]
+        checked = harness("check", recorded, "--endpoint", server.endpoint, "--json")
+    assert (checked.status, checked.json["verdict"]) == (0, "pass")
