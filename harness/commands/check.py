@@ -52,13 +52,13 @@ class CheckResult:
     @property
     def verdict(self) -> State:
         """The verdict over all detectors."""
-        states = [finding.state for finding in self.findings.values()]
-        return verdict(states, strict=self.pair.settings.gate.strict)
+        return verdict(finding.state for finding in self.findings.values())
 
     @property
     def exit_code(self) -> int:
         """The exit status of the command line."""
-        return exit_code(self.verdict, strict=self.pair.settings.gate.strict)
+        states = [finding.state for finding in self.findings.values()]
+        return exit_code(states, strict=self.pair.settings.gate.strict)
 
     @property
     def drop(self) -> PairedInterval | None:
@@ -116,6 +116,11 @@ def _notes(context: Context) -> tuple[str, ...]:
         notes.append(
             f"the pair file's floor {context.pair.settings.gate.floor:.2f} is lower than the recorded "
             f"{context.golden.document.floor:.2f}, which holds until the golden is recorded again with a reason"
+        )
+    if "strict" not in context.pair.settings.gate.model_fields_set:
+        notes.append(
+            "gate.strict is not set, and is true: a change that costs no acceptance fails. Set it in the pair file, to "
+            "false if such a change is to be a warning"
         )
     if context.golden.document.schema_version == 1:
         notes.append(

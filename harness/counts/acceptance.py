@@ -29,6 +29,7 @@ __all__ = [
     "columns",
     "counts_of",
     "figures",
+    "greatest",
     "measure_acceptance",
     "repeated_ngram_ratio",
     "run_columns",
@@ -123,6 +124,11 @@ def columns(counts: Iterable[PromptCounts], figure: Figure) -> tuple[list[int], 
     """Return a figure's numerators and denominators over prompts."""
     rows = [figure(prompt) for prompt in counts]
     return [part for part, _ in rows], [whole for _, whole in rows]
+
+
+def greatest(name: str, k: int) -> int:
+    """Return the greatest value that a figure's ratio can have: accepted tokens a round, else a share."""
+    return k if name == "length" else 1
 
 
 def run_columns(counts: Iterable[PromptCounts], figure: Figure) -> list[tuple[list[int], list[int]]]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -130,7 +130,9 @@ def rate_interval(numerators: Sequence[float], denominators: Sequence[float], al
     return Interval(value.estimate, low, high, error, count, alpha)
 
 
-def paired_drop(before: Columns, after: Columns, alpha: float, again: Sequence[Columns] = ()) -> PairedInterval | None:
+def paired_drop(
+    before: Columns, after: Columns, alpha: float, again: Sequence[Columns] = (), *, most: float = 1.0
+) -> PairedInterval | None:
     """Return how far a ratio of sums has dropped over the same prompts.
 
     Args:
@@ -139,9 +141,11 @@ def paired_drop(before: Columns, after: Columns, alpha: float, again: Sequence[C
         alpha: Chance of error of each bound.
         again: Further golden runs of the same prompts. The golden's value is then the mean of its R runs, and the
             permutation test chooses which of the R + 1 measurements of each prompt is the run's.
+        most: The greatest value that the ratio can have.
 
     Returns:
-        The drop, positive for a loss; `None` if one of the sides measured nothing.
+        The drop, positive for a loss, with bounds that the run could reach: it cannot lose more than the golden had,
+        nor gain past `most`. `None` if one of the sides measured nothing.
     """
     golden = mean_columns((before, *again))
     first, second = ratio(*golden), ratio(*after)
@@ -155,7 +159,9 @@ def paired_drop(before: Columns, after: Columns, alpha: float, again: Sequence[C
     values = y - (y.sum() / x.sum()) * x
     changed = ((y != y[-1]) | (x != x[-1])).any(axis=0)
     influences = first.influences - second.influences
-    return _bounded(first.estimate - second.estimate, influences, values, changed, alpha)
+    drop = _bounded(first.estimate - second.estimate, influences, values, changed, alpha)
+    low, high = max(drop.low, first.estimate - most), min(drop.high, first.estimate)
+    return replace(drop, low=low, high=high)
 
 
 def mean_columns(runs: Sequence[Columns]) -> Columns:

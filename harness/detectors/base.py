@@ -14,11 +14,33 @@ from harness.golden.store import Golden
 from harness.golden.tensors import GoldenTensors
 from harness.pair.pair import Pair
 
-__all__ = ["QUESTIONS", "Context", "Finding", "State"]
+__all__ = ["Context", "Finding", "Question", "State", "share_of"]
 
-# Questions that chance can answer wrongly: changed proposals, likelihood, the drop, the floor. They share the verdict's
-# alpha (Bonferroni), so that it holds for the verdict as a whole. The other detectors compare with fixed tolerances.
-QUESTIONS = 4
+
+class Question(enum.Enum):
+    """What chance can answer wrongly. All together share the verdict's alpha, so that it holds for the whole verdict.
+
+    A detector that asks a further question adds it here. The detectors of the target and of the stages ask none: they
+    compare with fixed tolerances, which alpha does not cover.
+    """
+
+    PROPOSALS = "whether more windows changed than rounding changes"
+    PROPOSALS_NOISE = "how many windows rounding changes at most"
+    LIKELIHOOD_LOW = "whether the reference continuations became less likely"
+    LIKELIHOOD_HIGH = "whether they became likelier"
+    DROP = "whether the acceptance rate has dropped"
+    FLOOR = "whether it is below the floor"
+
+
+def share_of(alpha: float, question: Question) -> float:
+    """Return the chance of error that a question may have: equal shares of the verdict's alpha (Bonferroni).
+
+    Args:
+        alpha: The chance of a false alarm of the whole verdict.
+        question: The question; every one has the same share.
+    """
+    del question
+    return alpha / len(Question)
 
 
 class State(enum.StrEnum):
@@ -72,10 +94,9 @@ class Context:
     run: Run
     golden: Golden
 
-    @property
-    def alpha(self) -> float:
-        """The chance of error that each question may have."""
-        return self.pair.settings.gate.alpha / QUESTIONS
+    def share(self, question: Question) -> float:
+        """Return the chance of error that a question may have."""
+        return share_of(self.pair.settings.gate.alpha, question)
 
     @property
     def same_class(self) -> bool:

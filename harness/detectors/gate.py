@@ -9,27 +9,33 @@ from harness.detectors.base import State
 __all__ = ["exit_code", "verdict"]
 
 
-def verdict(states: Iterable[State], *, strict: bool) -> State:
-    """Return the verdict over detectors' states.
+_ORDER = (State.REGRESSION, State.CHANGED, State.NOT_MEASURED, State.INCONCLUSIVE, State.PASS)
+_UNDECIDED = (State.NOT_MEASURED, State.INCONCLUSIVE)
 
-    What is proven outranks what is undecided. A change comes late if the pair is not strict: it is then only a warning,
-    and a detector that could not decide matters more.
+
+def verdict(states: Iterable[State]) -> State:
+    """Return the verdict over detectors' states: what is proven outranks what is undecided.
 
     Args:
         states: One for each detector; `not_applicable` never counts.
+    """
+    present = set(states)
+    # A pair that no detector applies to was not measured: that is never a pass.
+    return next((state for state in _ORDER if state in present), State.NOT_MEASURED)
+
+
+def exit_code(states: Iterable[State], *, strict: bool) -> int:
+    """Return the command line's status: 0 fine, 1 bad, 3 if a detector could not decide or nothing was measured.
+
+    A change of a pair that is not strict is a warning. Next to a detector that could not decide, it is not known to be
+    one, and the status says so.
+
+    Args:
+        states: One for each detector.
         strict: Whether a change without a loss of acceptance fails.
     """
     present = set(states)
-    order = [State.REGRESSION]
-    if strict:
-        order.append(State.CHANGED)
-    order += [State.NOT_MEASURED, State.INCONCLUSIVE, State.CHANGED, State.PASS]
-    # A pair that no detector applies to was not measured: that is never a pass.
-    return next((state for state in order if state in present), State.NOT_MEASURED)
-
-
-def exit_code(state: State, *, strict: bool) -> int:
-    """Return the command line's status for a verdict: 0 fine, 1 bad, 3 inconclusive or not measured."""
+    state = verdict(present)
     if state is State.REGRESSION or (state is State.CHANGED and strict):
         return 1
-    return 3 if state in (State.INCONCLUSIVE, State.NOT_MEASURED) else 0
+    return 3 if state in _UNDECIDED or present.intersection(_UNDECIDED) else 0

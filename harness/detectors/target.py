@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,8 +28,10 @@ class TargetFigures:
         drifted_prompts: Number of prompts with at least one position that drifted.
         prompts: Number of prompts measured.
         greatest_gap: The greatest distance, in logits, of a reference token below the target's own choice.
-        tolerance: The greatest such distance, in logits, that counts as a near-tie in the run's dtype.
-        decides: Whether drift decides: only on the golden's own class.
+        tolerance: The greatest such distance, in logits, that counts as a near-tie in the coarser dtype of golden and
+            run.
+        explained: Positions that may drift without being a change: what the golden's own disturbed runs lead to expect.
+        decides: Whether more positions drifted than that, which is a change on every engine, device and dtype.
     """
 
     evaluated: int
@@ -38,14 +41,15 @@ class TargetFigures:
     prompts: int
     greatest_gap: Unbounded
     tolerance: float
+    explained: int
     decides: bool
 
 
 def detect(context: Context) -> Finding[TargetFigures]:
     """Compare the target's argmax along the reference continuations.
 
-    On the golden's own class, a disagreement beyond a near-tie is a change, from which every later finding may follow.
-    On another class or dtype it is expected: it is reported and decides nothing.
+    Rounding turns near-ties over, and those decide nothing. A disagreement beyond them is a change, from which every
+    later finding may follow: on the golden's own class and on every other, whoever judges.
     """
     checks = [record.target for record in context.run.records]
     known = [check for check in checks if check is not None]
@@ -55,11 +59,12 @@ def detect(context: Context) -> Finding[TargetFigures]:
     gaps = np.concatenate([check.gaps for check in known])
     if len(agrees) == 0:
         return Finding(State.NOT_MEASURED, "no position of a reference continuation was compared")
-    tolerance = NEAR_TIE[context.run.dtype]
+    tolerance = max(NEAR_TIE[context.run.dtype], NEAR_TIE[context.golden.document.dtype])
     # Written so that a NaN counts as drift: it is not less than anything.
     drifted = int((~agrees & ~(gaps <= tolerance)).sum())
     near_ties = int((~agrees).sum()) - drifted
     drifted_prompts = sum(bool((~check.agrees & ~(check.gaps <= tolerance)).any()) for check in known)
+    explained = _explained(context, len(agrees))
     figures = TargetFigures(
         evaluated=len(agrees),
         drifted=drifted,
@@ -68,13 +73,22 @@ def detect(context: Context) -> Finding[TargetFigures]:
         prompts=len(known),
         greatest_gap=float(gaps.max()),
         tolerance=tolerance,
-        decides=context.same_class,
+        explained=explained,
+        decides=drifted > explained,
     )
     if drifted == 0:
         text = f"chooses the reference continuation at all {len(agrees)} positions"
         return Finding(State.PASS, text + (f" but {near_ties} near-ties" if near_ties else ""), figures)
     text = f"target drift: chooses another token at {drifted} of {len(agrees)} positions, in {drifted_prompts} prompts"
-    if context.same_class:
+    text += f", by up to {figures.greatest_gap:.3g} logits, of which rounding explains {tolerance:g}"
+    if figures.decides:
         return Finding(State.CHANGED, text, figures)
-    text += f" (golden of {context.golden.golden_class}: reported, decides nothing)"
-    return Finding(State.PASS, text, figures)
+    return Finding(State.PASS, f"{text}; as many as {explained} are explained by the golden's own noise", figures)
+
+
+def _explained(context: Context, evaluated: int) -> int:
+    """Return how many of the evaluated positions may drift: the share of the worst arm that measured the noise."""
+    noise = context.noise
+    arms = getattr(noise, "arms", ()) if noise is not None else ()
+    shares = [arm.drifted / arm.evaluated for arm in arms if arm.evaluated]
+    return math.ceil(max(shares, default=0.0) * evaluated)

@@ -9,6 +9,7 @@ from harness.errors import InputError
 from harness.golden.schema import TargetShape
 from harness.golden.store import Golden
 from harness.pair.pair import Pair, load_prompts
+from harness.pair.pairfile import read_pair_file
 from harness.pair.prompts import Prompt
 
 __all__ = ["recorded_prompts", "require_comparable", "target_shape"]
@@ -62,6 +63,15 @@ def require_comparable(golden: Golden, pair: Pair, prompts: Sequence[Prompt], *,
     settings = pair.settings.decode.comparable()
     for name, value in settings.items():
         if document.decode.get(name) != value:
+            if name == "num_steps" and read_pair_file(pair.file).decode.num_steps == document.decode.get(name):
+                raise InputError(
+                    "the golden was recorded with chains of another length",
+                    file=file,
+                    key="--k",
+                    found=value,
+                    expected=f"{document.decode[name]}, as in {pair.file} and in the golden",
+                    next_step=f"leave --k out, or measure without a verdict: harness measure {pair.file} --k {value}",
+                )
             raise InputError(
                 "the golden was recorded with other decode settings",
                 file=file,

@@ -65,8 +65,9 @@ class GateSettings(_Strict):
 
     floor: float = pydantic.Field(default=0.70, ge=0.0, le=1.0)
     margin: float = pydantic.Field(default=0.01, gt=0.0, lt=1.0)
-    alpha: float = pydantic.Field(default=0.001, gt=0.0, lt=0.5)
-    strict: bool = False
+    # Below that, quantiles of the distributions it is looked up in are no longer finite.
+    alpha: float = pydantic.Field(default=0.001, ge=1e-12, lt=0.5)
+    strict: bool = True
 
 
 Seconds = Annotated[float | int, pydantic.Field(gt=0, le=7 * 24 * 3600)]

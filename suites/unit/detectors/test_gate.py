@@ -11,31 +11,55 @@ from harness.detectors.acceptance import judge_drop, judge_floor
 from harness.detectors.base import State
 from harness.detectors.gate import exit_code, verdict
 
-ORDER = ["regression", "not_measured", "inconclusive", "changed", "pass"]
-STRICT = ["regression", "changed", "not_measured", "inconclusive", "pass"]
+# Every set of states that is not a matter of `pass` and `not_applicable` alone: r(egression), c(hanged),
+# n(ot measured), i(nconclusive). The verdict, the exit status if the pair is not strict, and if it is.
+TABLE = {
+    "": ("pass", 0, 0),
+    "i": ("inconclusive", 3, 3),
+    "n": ("not_measured", 3, 3),
+    "ni": ("not_measured", 3, 3),
+    "c": ("changed", 0, 1),
+    "ci": ("changed", 3, 1),
+    "cn": ("changed", 3, 1),
+    "cni": ("changed", 3, 1),
+    "r": ("regression", 1, 1),
+    "ri": ("regression", 1, 1),
+    "rn": ("regression", 1, 1),
+    "rni": ("regression", 1, 1),
+    "rc": ("regression", 1, 1),
+    "rci": ("regression", 1, 1),
+    "rcn": ("regression", 1, 1),
+    "rcni": ("regression", 1, 1),
+}
+LETTERS = {
+    "r": State.REGRESSION,
+    "c": State.CHANGED,
+    "n": State.NOT_MEASURED,
+    "i": State.INCONCLUSIVE,
+}
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_the_first_present_state_wins(strict: bool) -> None:
-    for size in range(1, len(State) + 1):
-        for states in itertools.combinations(State, size):
-            order = STRICT if strict else ORDER
-            expected = next((name for name in order if State(name) in states), "not_measured")
-            assert verdict(states, strict=strict) == expected
+def test_the_table_has_every_set() -> None:
+    sets = {"".join(letters) for size in range(len(LETTERS) + 1) for letters in itertools.combinations(LETTERS, size)}
+    assert set(TABLE) == sets
+
+
+@pytest.mark.parametrize("letters", TABLE)
+@pytest.mark.parametrize("others", [[State.PASS], [State.PASS, State.NOT_APPLICABLE], [State.NOT_APPLICABLE]])
+def test_verdict_and_exit_status_of_every_set(letters: str, others: list[State]) -> None:
+    meant, loose, strict = TABLE[letters]
+    states = [*others, *(LETTERS[letter] for letter in letters)]
+    if not letters and State.PASS not in others:
+        meant, loose, strict = "not_measured", 3, 3
+    for order in (states, states[::-1]):
+        assert verdict(order) == meant
+        assert exit_code(order, strict=False) == loose
+        assert exit_code(order, strict=True) == strict
 
 
 def test_nothing_applicable_is_not_a_pass() -> None:
-    assert verdict([], strict=False) is State.NOT_MEASURED
-    assert verdict([State.NOT_APPLICABLE], strict=True) is State.NOT_MEASURED
-
-
-@pytest.mark.parametrize(
-    ("state", "loose", "strict"),
-    [("regression", 1, 1), ("changed", 0, 1), ("not_measured", 3, 3), ("inconclusive", 3, 3), ("pass", 0, 0)],
-)
-def test_exit_status(state: str, loose: int, strict: int) -> None:
-    assert exit_code(State(state), strict=False) == loose
-    assert exit_code(State(state), strict=True) == strict
+    assert verdict([]) is State.NOT_MEASURED
+    assert exit_code([], strict=False) == 3
 
 
 def _interval(low: float, estimate: float, high: float) -> Interval:

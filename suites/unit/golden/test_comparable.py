@@ -18,7 +18,7 @@ from harness.pair.pair import load_prompts
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"num_steps": 5}, r"expected 5, from --k or .*\.pair\.toml\)"),
+        ({"num_steps": 5}, r"--k: .*expected 4, as in .*\.pair\.toml and in the golden\)\. Next: leave --k out, or measure"),
         ({"max_new_tokens": 7}, r"expected 7, as in .*\.pair\.toml\)"),
     ],
 )
