@@ -51,7 +51,7 @@ class RecordResult:
 
     Attributes:
         measurement: The pair and the run that was recorded.
-        golden: The golden.
+        golden: As it was written to its file.
         replaced: Whether it replaced an earlier golden.
         resumed: Number of continuations that an earlier attempt had decoded.
     """
