@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -107,6 +108,16 @@ class Context:
     def noise(self) -> Noise | None:
         """What rounding alone changes in the run's dtype; `None` if the golden does not know it for that dtype."""
         return self.golden.document.noise.get(self.run.dtype)
+
+    @property
+    def noise_factor(self) -> float:
+        """By how much the golden's noise is widened: √2 on another class of device, where no arm was measured.
+
+        Rounding of golden and run is then of two kinds. If it is as large on either, and independent, the difference of
+        two runs is √2 times as large as that of one run from the truth. That is an assumption.
+        """
+        run, golden = self.run.device.partition(":")[0], self.golden.document.device
+        return math.sqrt(2) if run != golden else 1.0
 
     def pairs(self) -> Iterator[tuple[PromptRecord, GoldenPrompt, GoldenTensors]]:
         """Yield each record with its golden counts and tensors."""

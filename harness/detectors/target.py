@@ -8,13 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.counts.statistics import Unbounded
+from harness.counts.ties import NEAR_TIE
 from harness.detectors.base import Context, Finding, State
 
-__all__ = ["NEAR_TIE", "TargetFigures", "detect"]
-
-# By dtype, the greatest gap between two logits that rounding can turn over, for logits that spread over about 10. A
-# larger gap cannot come from another kernel of the same precision.
-NEAR_TIE = {"float64": 1e-9, "float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
+__all__ = ["TargetFigures", "detect"]
 
 
 @dataclass(frozen=True)
@@ -89,6 +86,5 @@ def detect(context: Context) -> Finding[TargetFigures]:
 def _explained(context: Context, evaluated: int) -> int:
     """Return how many of the evaluated positions may drift: the share of the worst arm that measured the noise."""
     noise = context.noise
-    arms = getattr(noise, "arms", ()) if noise is not None else ()
-    shares = [arm.drifted / arm.evaluated for arm in arms if arm.evaluated]
+    shares = [arm.drifted / arm.evaluated for arm in noise.arms if arm.evaluated] if noise is not None else []
     return math.ceil(max(shares, default=0.0) * evaluated)

@@ -18,7 +18,10 @@ from harness.pair.pair import load_prompts
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"num_steps": 5}, r"--k: .*expected 4, as in .*\.pair\.toml and in the golden\)\. Next: leave --k out, or measure"),
+        (
+            {"num_steps": 5},
+            r"--k: .*expected 4, as in .*\.pair\.toml and in the golden\)\. Next: leave --k out, or measure",
+        ),
         ({"max_new_tokens": 7}, r"expected 7, as in .*\.pair\.toml\)"),
     ],
 )
