@@ -46,7 +46,7 @@ def detect(context: Context) -> Finding[TargetFigures]:
     """Compare the target's argmax along the reference continuations.
 
     Rounding turns near-ties over, and those decide nothing. A disagreement beyond them is a change, from which every
-    later finding may follow: on the golden's own class and on every other, whoever judges.
+    later finding may follow: on the golden's own class and on every other, by any judge.
     """
     checks = [record.target for record in context.run.records]
     known = [check for check in checks if check is not None]

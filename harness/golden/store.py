@@ -101,7 +101,7 @@ def save_golden(file: Path, document: GoldenDocument, tensors: bytes) -> None:
             leftovers.remove(file.parent / document.tensors)
 
 
-# Writing takes seconds, even on a slow network file system. Whoever holds the lock for longer than this is stuck.
+# Writing takes seconds, even on a slow network file system. A process that holds the lock for longer is stuck.
 _PATIENCE = 600.0
 _LOCK_NAME = ".lock"
 
@@ -110,9 +110,15 @@ _LOCK_NAME = ".lock"
 def _locked(folder: Path) -> Iterator[None]:
     lock = folder / _LOCK_NAME
     try:
-        # The file stays in the folder: whoever removed it could remove it from under a process that waits for it.
+        # The file stays in the folder: a process that removed it could remove it from under one that waits for it.
         with filelock.FileLock(lock, timeout=_PATIENCE, mode=ordinary_mode()):
-            yield
+            try:
+                yield
+            except BaseException:
+                # A first save that fails leaves nothing at all behind.
+                if {file.name for file in folder.iterdir()} == {_LOCK_NAME}:
+                    lock.unlink(missing_ok=True)
+                raise
     except filelock.Timeout:
         raise InputError(
             "another process is writing goldens into the folder",
@@ -163,7 +169,7 @@ class _Leftovers:
             if ours and tensors.name not in used and _is_own_hash(tensors):
                 tensors.unlink(missing_ok=True)
         for part in folder.glob(".*.part"):
-            # A process that was killed while it wrote: whoever holds the lock is the only one that writes now.
+            # A process that was killed while it wrote: only the process that holds the lock writes now.
             name = part.name.removeprefix(".").rpartition(".part")[0].rpartition(".")[0]
             if name == self.file.name or TENSORS_NAME.fullmatch(name):
                 part.unlink(missing_ok=True)

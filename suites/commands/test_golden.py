@@ -21,7 +21,7 @@ def test_show_by_pair_by_file_and_as_json(recorded: Path, harness: Command) -> N
     for which in (recorded, _file(recorded)):
         outcome = harness("golden", "show", which)
         assert outcome.status == 0
-        for part in ("8.6±", "ids [-1, 1, 3] as specforge: boundaries [0, 2, 4]", "first record", "jittered"):
+        for part in ("8.6±", "ids [-1, 1, 3] as specforge: boundaries [0, 2, 4]", "first record", "eager attention"):
             assert part in outcome.out
     assert harness("golden", "show", recorded, "--json").json["totals"]["prompts"] == 6
 

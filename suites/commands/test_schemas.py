@@ -126,12 +126,13 @@ def test_a_rate_of_some_prompts_and_its_estimate_have_two_names(recorded: Path, 
     assert "rate" not in body["detectors"]["acceptance"]
 
 
-def test_bounds_that_are_infinite_are_null(recorded: Path, harness: Command) -> None:
+def test_infinite_bounds_are_null(recorded: Path, harness: Command) -> None:
     config = recorded.parent / "draft" / "config.json"
     config.write_text(config.read_text().replace("[-1, 1, 3]", "[3, 1, -1]"))
     body = harness("check", recorded, "--prompts", "p1", "--json").json
-    assert (body["drop"]["low"], body["drop"]["high"]) == (None, None)
-    assert body["drop"]["changed_prompts"] == 1
+    loss = body["detectors"]["likelihood"]["loss"]
+    assert (loss["low"], loss["high"]) == (None, None)
+    assert loss["changed_prompts"] == body["drop"]["changed_prompts"] == 1
 
 
 @pytest.mark.parametrize(

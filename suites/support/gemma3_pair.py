@@ -25,7 +25,8 @@ def write_gemma3_pair(folder: Path, *, ids: list[int] | None = None) -> Path:
     safetensors.torch.save_file(tensors, weights, metadata={"format": "pt"})
     eagle = {"eagle_aux_hidden_state_layer_ids": ids or IDS, "use_aux_hidden_state": True}
     write_draft(folder / "draft", max_position_embeddings=256, eagle_config=eagle)
-    write_prompts(folder / "prompts.jsonl")
+    # Enough windows that a boundary moved by one can be told from the noise of any arm.
+    write_prompts(folder / "prompts.jsonl", (3, 9, 1, 17, 5, 30, 20, 21, 22, 23))
     file = folder / "random.pair.toml"
     file.write_text(PAIR)
     return file

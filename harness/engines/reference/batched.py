@@ -14,6 +14,7 @@ from harness.engines.reference.draft_cache import DraftCache
 from harness.engines.reference.loaded import LoadedModels
 from harness.engines.reference.ragged_cache import RaggedCache
 from harness.engines.reference.sequential import decode_one
+from harness.engines.reference.target_cache import require_revocable
 from harness.engines.shared.decoded import Decoded, to_record
 from harness.models.draft import Eagle3Draft
 from harness.pair.prompts import Prompt
@@ -28,6 +29,7 @@ def batched(
 
     A target with windowed attention is decoded one prompt at a time.
     """
+    require_revocable(loaded)
     target, limits = loaded.target, loaded.limits
     records: list[PromptRecord | None] = [None] * len(prompts)
     lengths = [len(prompt.ids) + limits.text_length for prompt in prompts]

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import DynamicCache
 
 from harness.counts.rounds import RoundCounter
 from harness.counts.run import PromptRecord
 from harness.engines.reference.draft_cache import DraftCache
 from harness.engines.reference.loaded import LoadedModels
+from harness.engines.reference.target_cache import growing_cache, keep_first, require_revocable
 from harness.engines.shared.decoded import Decoded, to_record
 from harness.models.draft import Eagle3Draft
 from harness.pair.prompts import Prompt
@@ -36,7 +36,11 @@ def sequential(
 
     Returns:
         Records in the prompts' order, without what only replay knows.
+
+    Raises:
+        InputError: The target has layers that cannot take a rejected token back.
     """
+    require_revocable(loaded)
     records = []
     for prompt in prompts:
         records.append(to_record(prompt, decode_one(loaded, prompt.ids)))
@@ -48,7 +52,7 @@ def sequential(
 def decode_one(loaded: LoadedModels, prompt: Sequence[int]) -> Decoded:
     """Decode one prompt, given as token ids, speculatively."""
     target, draft, limits = loaded.target, loaded.draft, loaded.limits
-    cache = DynamicCache(config=target.config)
+    cache = growing_cache()
     draft_cache = DraftCache(draft, 1, len(prompt) + limits.text_length + limits.num_steps)
     ids = torch.tensor([list(prompt)], device=target.device)
     with target.capture(loaded.boundaries) as capture:
@@ -65,7 +69,7 @@ def decode_one(loaded: LoadedModels, prompt: Sequence[int]) -> Decoded:
             predicted = target.forward(verified, cache=cache).argmax(-1)
             accepted = decoded.verify(chain[0].tolist(), predicted[0].tolist())
             # Drop the keys of the rejected tokens; those of the accepted ones and of the last known token stay.
-            cache.crop(accepted - limits.num_steps)
+            keep_first(cache, position + accepted + 1)
             states = capture.concatenated()[:, : accepted + 1]
             bonus = predicted[:, accepted : accepted + 1]
             following = torch.cat((chain[:, :accepted], bonus), dim=1)

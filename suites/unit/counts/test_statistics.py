@@ -62,9 +62,9 @@ def test_one_prompt_decides_nothing() -> None:
 
 
 def test_few_changed_prompts_never_claim_a_loss() -> None:
-    """Eleven of 96 prompts losing everything could be chance signs: 2^-11 is above alpha / 4; with 12 it is not."""
+    """Twelve of 96 prompts losing everything could be chance signs: 2^-12 is above alpha / 6; with 13 it is not."""
     proposed = [92.0] * 96
-    for changed, claimed in ((11, False), (12, True)):
+    for changed, claimed in ((12, False), (13, True)):
         now = [60.0 if index < changed else 80.0 for index in range(96)]
         drop = paired_drop(([80.0] * 96, proposed), (now, proposed), ALPHA)
         assert drop is not None
