@@ -19,6 +19,8 @@ from transformers import (
 from harness.commands.measure import measure
 from harness.commands.prepare import prepare
 from harness.engines.reference.target_cache import growing_cache, keep_first
+from harness.models.target import load_target
+from harness.pair.target_spec import read_target_spec
 from suites.support.command import Command
 from suites.support.random_pair import LIVE, PAIR, VOCAB, WIDTH, write_draft, write_prompts
 
@@ -44,7 +46,7 @@ CONFIGS = {
     "mistral": MistralConfig(**SMALL, sliding_window=WINDOW),
     "gemma3": Gemma3TextConfig(**SMALL, sliding_window=WINDOW, layer_types=MIXED, query_pre_attn_scalar=8),
     "gpt-oss": GptOssConfig(
-        **SMALL, sliding_window=WINDOW, layer_types=MIXED, num_local_experts=4, num_experts_per_tok=2, rope_scaling=None
+        **SMALL, sliding_window=WINDOW, layer_types=MIXED, num_local_experts=4, num_experts_per_tok=2
     ),
 }
 RECURRENT = Qwen3NextConfig(
@@ -126,18 +128,17 @@ def test_recurrent_layers_are_replayed(tmp_path: Path) -> None:
 
 
 @torch.inference_mode()
-def test_the_cache_is_cropped_to_a_length() -> None:
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(LlamaConfig(**SMALL)).eval()
-    ids = torch.randint(0, VOCAB, (1, 12))
-    name = "cache" if "cache" in model.model.forward.__code__.co_varnames else "past_key_values"
-    for kept in (12, 9, 1):
+def test_the_cache_is_cropped_to_a_length(tmp_path: Path) -> None:
+    target = load_target(
+        read_target_spec(_write(tmp_path, LlamaConfig(**SMALL)).parent / "target"), dtype=torch.float32
+    )
+    ids = torch.randint(0, VOCAB, (1, 12), generator=torch.Generator().manual_seed(0))
+    for kept in (11, 9, 1):
         cache = growing_cache()
-        model(ids, **{name: cache}, use_cache=True)
+        target.forward(ids, cache=cache)
         keep_first(cache, kept)
         assert cache.get_seq_length() == kept
-        again = model(ids[:, kept - 12 :] if kept < 12 else ids[:, -1:], **{name: cache}, use_cache=True).logits[0, -1]
-        whole = model(ids if kept < 12 else torch.cat((ids, ids[:, -1:]), 1)).logits[0, -1]
-        torch.testing.assert_close(again, whole, rtol=1e-4, atol=1e-4)
+        again = target.forward(ids[:, kept:], cache=cache)[0, -1]
+        torch.testing.assert_close(again, target.forward(ids)[0, -1], rtol=1e-4, atol=1e-4)
     with pytest.raises(ValueError, match="of which 50 should stay"):
         keep_first(cache, 50)
