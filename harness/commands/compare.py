@@ -11,7 +11,15 @@ from typing import Literal
 import pydantic
 
 from harness.commands.measure import Measurement
-from harness.counts.acceptance import Acceptance, PromptCounts, columns, counts_of, figures, measure_acceptance
+from harness.counts.acceptance import (
+    Acceptance,
+    PromptCounts,
+    columns,
+    counts_of,
+    figures,
+    greatest,
+    measure_acceptance,
+)
 from harness.counts.statistics import PairedInterval, paired_drop, prompts_needed
 from harness.detectors.acceptance import judge_drop
 from harness.detectors.base import State
@@ -182,10 +190,11 @@ def compare(first: Side, second: Side, *, margin: float, alpha: float) -> Compar
             expected="the same length on both sides",
             next_step="measure one of them again with --k",
         )
+    steps = lengths.pop()
     sides = [[side.counts[name] for name in shared] for side in (first, second)]
     drops = {
-        name: paired_drop(columns(sides[0], figure), columns(sides[1], figure), alpha / 2)
-        for name, figure in figures(lengths.pop()).items()
+        name: paired_drop(columns(sides[0], figure), columns(sides[1], figure), alpha / 2, most=greatest(name, steps))
+        for name, figure in figures(steps).items()
     }
     return Comparison(first, second, shared, _outcome(drops["rate"], margin), drops, margin)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from harness.counts.acceptance import PromptCounts
 from harness.detectors.acceptance import judge_counts
-from harness.detectors.base import QUESTIONS, State
+from harness.detectors.base import State
 from harness.errors import InputError
 
 __all__ = ["Cell", "Plan", "PowerTable", "plant", "power_table", "refusal_for"]
@@ -250,7 +250,7 @@ def _verdicts(plan: Plan, drop: float, prompts: int) -> Iterator[State]:
             margin=plan.margin,
             floor=plan.floor,
             clear_of_floor=True,
-            alpha=plan.alpha / QUESTIONS,
+            alpha=plan.alpha,
         )
         yield State.NOT_MEASURED if judgement is None else judgement.state
 

@@ -10,7 +10,7 @@ from harness.counts.acceptance import PromptCounts, columns, counts_of, figures,
 from harness.counts.run import PromptRecord
 from harness.counts.statistics import Interval, rate_interval
 from harness.detectors.acceptance import judge_floor
-from harness.detectors.base import QUESTIONS, State
+from harness.detectors.base import Question, State, share_of
 from harness.engines.base import Continuations
 from harness.errors import InputError
 from harness.golden.schema import LeftOutPrompt
@@ -105,7 +105,7 @@ def require_worthy(pair: Pair, records: Sequence[PromptRecord]) -> None:
     gate = pair.settings.gate
     counts = [counts_of(entry) for entry in records]
     rate = rate_interval(
-        [entry.accepted for entry in counts], [entry.proposed for entry in counts], gate.alpha / QUESTIONS
+        [entry.accepted for entry in counts], [entry.proposed for entry in counts], share_of(gate.alpha, Question.FLOOR)
     )
     if rate is None:
         raise InputError(

@@ -29,6 +29,7 @@ __all__ = [
     "columns",
     "counts_of",
     "figures",
+    "greatest",
     "measure_acceptance",
     "repeated_ngram_ratio",
     "run_columns",
@@ -117,6 +118,11 @@ def figures(k: int) -> dict[str, Figure]:
         **{f"c{step}": conditional(step) for step in range(k)},
         **{f"t{step}": accurate(step) for step in range(k)},
     }
+
+
+def greatest(figure: str, k: int) -> int:
+    """Return the greatest value that a figure's ratio can have: accepted tokens a round, or a share."""
+    return k if figure == "length" else 1
 
 
 def columns(counts: Iterable[PromptCounts], figure: Figure) -> tuple[list[int], list[int]]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -130,7 +130,9 @@ def rate_interval(numerators: Sequence[float], denominators: Sequence[float], al
     return Interval(value.estimate, low, high, error, count, alpha)
 
 
-def paired_drop(before: Columns, after: Columns, alpha: float, again: Sequence[Columns] = ()) -> PairedInterval | None:
+def paired_drop(
+    before: Columns, after: Columns, alpha: float, again: Sequence[Columns] = (), *, most: float = 1.0
+) -> PairedInterval | None:
     """Return how far a ratio of sums has dropped over the same prompts.
 
     Args:
@@ -139,9 +141,11 @@ def paired_drop(before: Columns, after: Columns, alpha: float, again: Sequence[C
         alpha: Chance of error of each bound.
         again: Further golden runs of the same prompts. The golden's value is then the mean of its R runs, and the
             permutation test chooses which of the R + 1 measurements of each prompt is the run's.
+        most: The greatest value that the ratio can have; the least is 0.
 
     Returns:
-        The drop, positive for a loss; `None` if one of the sides measured nothing.
+        The drop, positive for a loss, with bounds within what is possible from the golden's ratio: a run can lose no
+        more than all of it. `None` if one of the sides measured nothing.
     """
     golden = mean_columns((before, *again))
     first, second = ratio(*golden), ratio(*after)
@@ -155,7 +159,8 @@ def paired_drop(before: Columns, after: Columns, alpha: float, again: Sequence[C
     values = y - (y.sum() / x.sum()) * x
     changed = ((y != y[-1]) | (x != x[-1])).any(axis=0)
     influences = first.influences - second.influences
-    return _bounded(first.estimate - second.estimate, influences, values, changed, alpha)
+    drop = _bounded(first.estimate - second.estimate, influences, values, changed, alpha)
+    return replace(drop, low=max(drop.low, first.estimate - most), high=min(drop.high, first.estimate))
 
 
 def mean_columns(runs: Sequence[Columns]) -> Columns:
@@ -254,13 +259,14 @@ def _bounded(
 
 
 def _half_width(standard_error: float, count: int, alpha: float) -> float:
-    return _t_quantile(1 - alpha, count - 1) * standard_error
+    return _t_quantile(alpha, count - 1) * standard_error
 
 
 @functools.lru_cache(maxsize=1024)
-def _t_quantile(probability: float, degrees: int) -> float:
-    # scipy takes some 50 µs for it, and a simulation of the gate asks for the same few thousands of times.
-    return float(scipy.stats.t.ppf(probability, degrees))
+def _t_quantile(alpha: float, degrees: int) -> float:
+    # scipy takes some 50 µs for it, and a simulation of the gate asks for the same few thousands of times. By the upper
+    # tail: 1 - alpha would round a small alpha away.
+    return float(scipy.stats.t.isf(alpha, degrees))
 
 
 def permuted(values: Floats) -> float:
@@ -322,7 +328,15 @@ def prompts_to_clear(interval: Interval, value: float) -> int | None:
 
 def _prompts_for(interval: Interval, distance: float) -> int | None:
     """Return about how many prompts shrink the bounds to a distance from the estimate."""
-    half = max(interval.high - interval.estimate, interval.estimate - interval.low)
-    if distance <= 0 or not math.isfinite(half):
+    error = interval.standard_error
+    if distance <= 0 or error is None:
+        return None
+    # Bounds that end at what is possible do not show how far chance reaches.
+    half = max(
+        interval.high - interval.estimate,
+        interval.estimate - interval.low,
+        _half_width(error, interval.prompts, interval.alpha),
+    )
+    if not math.isfinite(half):
         return None
     return max(interval.prompts + 1, math.ceil(interval.prompts * (half / distance) ** 2))

@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.counts.acceptance import Figure, PromptCounts, acceptance_of, columns, counts_of, figures, run_columns
+from harness.counts.acceptance import (
+    Figure,
+    PromptCounts,
+    acceptance_of,
+    columns,
+    counts_of,
+    figures,
+    greatest,
+    run_columns,
+)
 from harness.counts.statistics import (
     Interval,
     PairedInterval,
@@ -20,7 +29,7 @@ from harness.counts.statistics import (
     rate_interval,
     subset_rate,
 )
-from harness.detectors.base import Context, Finding, State
+from harness.detectors.base import Context, Finding, Question, State, share_of
 from harness.golden.store import Golden
 from harness.pair.pair import Pair
 
@@ -134,15 +143,15 @@ def judge_counts(
         margin: A drop that does not matter.
         floor: The rate that must not be fallen below.
         clear_of_floor: Whether the recorded rate is known to be above this floor.
-        alpha: Chance of error of each bound.
+        alpha: Chance of a false alarm of the whole verdict, of which the drop and the floor have their shares.
 
     Returns:
         The judgement, `None` if no verify round was measured.
     """
     before, *again = run_columns(golden, _RATE)
     whole, after = mean_columns(run_columns(recorded, _RATE)), columns(now, _RATE)
-    drop = paired_drop(before, after, alpha, again)
-    rate = subset_rate(whole, mean_columns((before, *again)), after, alpha)
+    drop = paired_drop(before, after, share_of(alpha, Question.DROP), again)
+    rate = subset_rate(whole, mean_columns((before, *again)), after, share_of(alpha, Question.FLOOR))
     if drop is None or rate is None:
         return None
     # Identical counts pass at once: recording has already judged them. A few prompts whose interval is wide would
@@ -162,10 +171,10 @@ def judge_counts(
 
 
 def _drop(
-    golden: Sequence[PromptCounts], now: Sequence[PromptCounts], figure: Figure, alpha: float
+    golden: Sequence[PromptCounts], now: Sequence[PromptCounts], figure: Figure, alpha: float, most: float
 ) -> PairedInterval | None:
     before, *again = run_columns(golden, figure)
-    return paired_drop(before, columns(now, figure), alpha, again)
+    return paired_drop(before, columns(now, figure), alpha, again, most=most)
 
 
 _RATE = figures(1)["rate"]
@@ -192,7 +201,7 @@ def detect(context: Context) -> Finding[AcceptanceFigures | SumsFigures]:
         margin=gate.margin,
         floor=floor,
         clear_of_floor=floor <= document.floor,
-        alpha=context.alpha,
+        alpha=gate.alpha,
     )
     if judgement is None:
         return Finding(State.NOT_MEASURED, "no verify round was measured")
@@ -201,7 +210,8 @@ def detect(context: Context) -> Finding[AcceptanceFigures | SumsFigures]:
         estimated_rate=judgement.rate,
         drop=drop,
         drops={
-            name: _drop(golden, now, figure, context.alpha) for name, figure in figures(context.run.num_steps).items()
+            name: _drop(golden, now, figure, context.share(Question.DROP), greatest(name, context.run.num_steps))
+            for name, figure in figures(context.run.num_steps).items()
         },
         margin=gate.margin,
         floor=floor,
@@ -226,7 +236,7 @@ def _detect_sums(context: Context) -> Finding[AcceptanceFigures | SumsFigures]:
     """
     acceptance, floor = acceptance_of(context.run), effective_floor(context.pair, context.golden)
     counts = [prompt.counts() for _, prompt, _ in context.pairs()]
-    recorded = rate_interval(*mean_columns(run_columns(counts, _RATE)), context.alpha)
+    recorded = rate_interval(*mean_columns(run_columns(counts, _RATE)), context.share(Question.FLOOR))
     if acceptance.rate is None or recorded is None:
         return Finding(State.NOT_MEASURED, "no verify round was measured")
     # Distances and not bounds: the golden's interval need not be symmetric, since it ends at 0 and 1.
@@ -248,7 +258,7 @@ def _detect_sums(context: Context) -> Finding[AcceptanceFigures | SumsFigures]:
         f"is judged, by [{rate.low:.4f}, {rate.high:.4f}] with the golden's spread of prompts"
     )
     if state is State.INCONCLUSIVE:
-        text += f"; about {needed} prompts would decide" if needed else "; no number of prompts would decide"
+        text += _would_decide(needed, rate.prompts)
     return Finding(state, text, figures)
 
 
@@ -287,4 +297,10 @@ def _message(judgement: Judgement, floor: float, whole: int | None) -> str:
         return text
     if judgement.floor_state is State.INCONCLUSIVE:
         text += f"; the interval [{rate.low:.4f}, {rate.high:.4f}] straddles the floor {floor:.2f}"
-    return text + (f"; about {needed} prompts would decide" if needed else "; no number of prompts would decide")
+    return text + _would_decide(needed, drop.prompts)
+
+
+def _would_decide(needed: int | None, prompts: int) -> str:
+    if needed is not None:
+        return f"; about {needed} prompts would decide"
+    return "; one prompt does not show how far prompts differ" if prompts < 2 else "; no number of prompts would decide"

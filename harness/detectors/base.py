@@ -14,11 +14,33 @@ from harness.golden.store import Golden
 from harness.golden.tensors import GoldenTensors
 from harness.pair.pair import Pair
 
-__all__ = ["QUESTIONS", "Context", "Finding", "State"]
+__all__ = ["Context", "Finding", "Question", "State", "share_of"]
 
-# Questions that chance can answer wrongly: changed proposals, likelihood, the drop, the floor. They share the verdict's
-# alpha (Bonferroni), so that it holds for the verdict as a whole. The other detectors compare with fixed tolerances.
-QUESTIONS = 4
+
+class Question(enum.Enum):
+    """What chance can answer wrongly about a pair in which nothing has changed, in the whole verdict of a strict pair.
+
+    The questions share the verdict's alpha equally (Bonferroni), so that it bounds the chance that any of them raises a
+    false alarm. The other detectors compare with thresholds, which lie outside of alpha: contract, target, lossless,
+    stages. A further test of a detector is a further question here.
+    """
+
+    PROPOSALS = "more windows changed than the bound of the noise explains"
+    NOISE = "rounding changes more windows than the bound of what was measured"
+    LESS_LIKELY = "the reference continuations are less likely"
+    LIKELIER = "the reference continuations are likelier"
+    DROP = "the acceptance rate has dropped"
+    FLOOR = "the acceptance rate is below the floor"
+
+
+def share_of(alpha: float, question: Question) -> float:
+    """Return the chance of error that one question may have.
+
+    Args:
+        alpha: The chance of a false alarm of the whole verdict.
+        question: One of those that share it.
+    """
+    return alpha / len(type(question))
 
 
 class State(enum.StrEnum):
@@ -72,10 +94,9 @@ class Context:
     run: Run
     golden: Golden
 
-    @property
-    def alpha(self) -> float:
-        """The chance of error that each question may have."""
-        return self.pair.settings.gate.alpha / QUESTIONS
+    def share(self, question: Question) -> float:
+        """Return the chance of error that a question may have, of the verdict's alpha."""
+        return share_of(self.pair.settings.gate.alpha, question)
 
     @property
     def same_class(self) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.counts.statistics import PairedInterval, paired_mean
-from harness.detectors.base import Context, Finding, State
+from harness.detectors.base import Context, Finding, Question, State
 
 __all__ = ["LikelihoodFigures", "detect"]
 
@@ -44,13 +44,15 @@ def detect(context: Context) -> Finding[LikelihoodFigures]:
     ]
     if not rows:
         return Finding(State.NOT_APPLICABLE, "this engine or golden does not have log-probabilities")
-    overall = paired_mean(*_losses(rows, slice(None)), context.alpha)
+    # A bound on each side, for a question each; their shares of alpha are equal.
+    alpha = min(context.share(Question.LESS_LIKELY), context.share(Question.LIKELIER))
+    overall = paired_mean(*_losses(rows, slice(None)), alpha)
     if overall is None:
         return Finding(State.NOT_MEASURED, "no position of the golden's set was measured")
     noise = context.noise
     figures = LikelihoodFigures(
         loss=overall,
-        step_losses=_step_losses(rows, context.alpha),
+        step_losses=_step_losses(rows, alpha),
         evaluated=int(sum(np.isfinite(golden).sum() for _, golden in rows)),
         prompts=overall.prompts,
         noise_floor=None if noise is None else noise.likelihood,

@@ -20,7 +20,7 @@ import scipy.stats
 from harness.counts.chains import changed_chains
 from harness.counts.run import changed_windows
 from harness.counts.statistics import Interval, rate_interval
-from harness.detectors.base import Context, Finding, State
+from harness.detectors.base import Context, Finding, Question, State
 from harness.golden.schema import Noise
 
 __all__ = ["ProposalsFigures", "detect", "explained_by_rounding", "noise_share"]
@@ -60,7 +60,7 @@ def noise_share(noise: Noise, alpha: float) -> float:
     """
     if noise.changed >= noise.windows:
         return 1.0
-    return float(scipy.stats.beta.ppf(1 - alpha, noise.changed + 1, noise.windows - noise.changed))
+    return float(scipy.stats.beta.isf(alpha, noise.changed + 1, noise.windows - noise.changed))
 
 
 def explained_by_rounding(changed: int, windows: int, share: float, alpha: float) -> bool:
@@ -78,14 +78,16 @@ def detect(context: Context) -> Finding[ProposalsFigures]:
     rows = [row for row in found if row is not None]
     if not rows:
         return Finding(State.NOT_APPLICABLE, "this engine or golden does not know proposals at every position")
-    share = rate_interval([float(row.sum()) for row in rows], [len(row) for row in rows], context.alpha)
+    share = rate_interval(
+        [float(row.sum()) for row in rows], [len(row) for row in rows], context.share(Question.PROPOSALS)
+    )
     if share is None:
         return Finding(State.NOT_MEASURED, "no position was compared")
     positions, changed = sum(len(row) for row in rows), sum(int(row.sum()) for row in rows)
     # Prompt by prompt: a window never spans two texts.
     windows = [changed_windows(row, context.run.num_steps) for row in rows]
     noise = context.noise
-    floor = None if noise is None else noise_share(noise, context.alpha)
+    floor = None if noise is None else noise_share(noise, context.share(Question.NOISE))
     changed_count, window_count = sum(part for part, _ in windows), sum(whole for _, whole in windows)
     changed_prompts = sum(bool(row.any()) for row in rows)
     figures = ProposalsFigures(
@@ -106,7 +108,7 @@ def detect(context: Context) -> Finding[ProposalsFigures]:
     )
     if floor is None:
         return Finding(State.NOT_APPLICABLE, f"{text}; the noise floor of {context.run.dtype} is not known", figures)
-    if explained_by_rounding(changed_count, window_count, floor, context.alpha):
+    if explained_by_rounding(changed_count, window_count, floor, context.share(Question.PROPOSALS)):
         return Finding(State.PASS, f"{text}; rounding explains that", figures)
     explained = f"{changed_count} of {window_count} windows, of which rounding changes at most {floor:.2%}"
     return Finding(State.CHANGED, f"{text}; {explained}", figures)

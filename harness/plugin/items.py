@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harness.detectors import DETECTORS, State
+from harness.detectors.gate import is_failure
 from harness.errors import HarnessError, InputError
 from harness.golden.same_name import require_one_pair
 from harness.pair.pairfile import PairFile, read_pair_file
@@ -110,10 +111,7 @@ class DetectorItem(pytest.Item):
         ]
         if finding.state is State.NOT_APPLICABLE:
             pytest.skip(f"not applicable: {finding.message}")
-        failing = {State.REGRESSION, State.INCONCLUSIVE, State.NOT_MEASURED}
-        if result.pair.settings.gate.strict:
-            failing.add(State.CHANGED)
-        if finding.state in failing:
+        if is_failure(finding.state, result.exit_code):
             raise PairFailedError(f"{self.name}: {finding.message}\n\n{failure(result)}")
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from harness.commands.faults import FaultsResult
 from harness.counts.statistics import Interval
-from harness.detectors.base import QUESTIONS
+from harness.detectors.base import Question, share_of
 from harness.errors import InputError
 from harness.faults.measure import FaultResult
 from harness.files import read_text, write_atomically
@@ -119,7 +119,7 @@ def _line(cells: tuple[str, ...]) -> str:
 
 def _note(result: FaultsResult) -> str:
     alpha = result.pair.settings.gate.alpha
-    text = f"Intervals at {100 * (1 - alpha / QUESTIONS):.3f} %, prompts as clusters."
+    text = f"Intervals at {100 * (1 - share_of(alpha, Question.DROP)):.3f} %, prompts as clusters."
     noise = result.noise
     if noise is None:
         return f"{text} The golden does not say what rounding alone changes."

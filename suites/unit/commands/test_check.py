@@ -9,7 +9,7 @@ from harness.commands.prepare import prepare
 from harness.counts.statistics import PairedInterval
 from suites.support.findings import states
 
-ALPHA = 0.001 / 4
+ALPHA = 0.001 / 6
 
 
 def test_an_untouched_pair_passes_everywhere(recorded: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from harness.detectors.proposals import explained_by_rounding, noise_share
 from harness.golden.schema import Noise
 
-ALPHA = 0.001 / 4
+ALPHA = 0.001 / 6
 
 
 def test_noise_bound_is_the_exact_one() -> None:
