@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -107,6 +107,10 @@ class Context:
     def noise(self) -> Noise | None:
         """What rounding alone changes in the run's dtype; `None` if the golden does not know it for that dtype."""
         return self.golden.document.noise.get(self.run.dtype)
+
+    def coarser(self, tolerances: Mapping[str, float]) -> float:
+        """Return the tolerance of the coarser dtype of golden and run, by a table of tolerances by dtype."""
+        return max(tolerances[self.run.dtype], tolerances[self.golden.document.dtype])
 
     def pairs(self) -> Iterator[tuple[PromptRecord, GoldenPrompt, GoldenTensors]]:
         """Yield each record with its golden counts and tensors."""
