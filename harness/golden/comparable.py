@@ -59,6 +59,7 @@ def require_comparable(golden: Golden, pair: Pair, prompts: Sequence[Prompt], *,
                 expected=f"{getattr(ours, name)}, as in {pair.target.path}",
                 next_step=f"give the pair another name, or record it again: {again}",
             )
+    _require_steps_asked_for(golden, pair)
     settings = pair.settings.decode.comparable()
     for name, value in settings.items():
         if document.decode.get(name) != value:
@@ -67,13 +68,28 @@ def require_comparable(golden: Golden, pair: Pair, prompts: Sequence[Prompt], *,
                 file=file,
                 key=f"decode.{name}",
                 found=document.decode.get(name),
-                # The only one that an option overrides.
-                expected=f"{value}, {'from --k or' if name == 'num_steps' else 'as in'} {pair.file}",
+                expected=f"{value}, as in {pair.file}",
                 next_step=f"use the golden's settings, or record it again: {again}",
             )
     _require_same_ends(golden, pair, again)
     _require_stages(golden, pair)
     _require_prompts(golden, pair, prompts, subset, again)
+
+
+def _require_steps_asked_for(golden: Golden, pair: Pair) -> None:
+    """Refuse `--k` with another chain length than the golden's: no change of the pair file would mend that."""
+    asked, recorded = pair.settings.decode.num_steps, golden.document.decode["num_steps"]
+    if asked == recorded or "num_steps" not in pair.user_named:
+        return
+    raise InputError(
+        "the golden was recorded with another chain length than the one asked for",
+        key="--k",
+        found=asked,
+        expected=f"{recorded}, as in {golden.file}",
+        next_step=f"check with --k {recorded}, or leave it out if the pair file says so; harness measure {pair.file} "
+        f"--k {asked} measures without a golden; to gate this length too, copy the pair file, give the copy another name "
+        f"and num_steps = {asked}, and record it",
+    )
 
 
 def _require_same_ends(golden: Golden, pair: Pair, again: str) -> None:
