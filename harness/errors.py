@@ -93,7 +93,8 @@ class EngineError(HarnessError):
     def __init__(self, problem: str, *, log: Path | None = None, tail: Sequence[str] = ()) -> None:
         self.problem = problem
         head = problem if log is None else f"{problem}; its log is {log}, the end of it:"
-        super().__init__("\n".join([head, *(f"  {line}" for line in tail)]))
+        # Logs and answers are shown as they came, but for what would control the terminal.
+        super().__init__(printable("\n".join([head, *(f"  {line}" for line in tail)])))
 
 
 def invalid(

@@ -52,21 +52,18 @@ class CheckResult:
     @property
     def verdict(self) -> State:
         """The verdict over all detectors."""
-        return verdict(self._states)
+        return verdict(finding.state for finding in self.findings.values())
 
     @property
     def exit_code(self) -> int:
         """The exit status of the command line."""
-        return exit_code(self._states, strict=self.pair.settings.gate.strict)
+        states = [finding.state for finding in self.findings.values()]
+        return exit_code(states, strict=self.pair.settings.gate.strict)
 
     @property
     def undecided(self) -> tuple[str, ...]:
         """The detectors that apply and could not decide."""
         return tuple(name for name, finding in self.findings.items() if finding.state in UNDECIDED)
-
-    @property
-    def _states(self) -> list[State]:
-        return [finding.state for finding in self.findings.values()]
 
     @property
     def drop(self) -> PairedInterval | None:
@@ -115,21 +112,20 @@ def _not_started(pair: Pair, golden: Golden, why: str, seconds: float) -> CheckR
 def _notes(context: Context) -> tuple[str, ...]:
     """Return notes on a comparison across classes, a lowered floor, and files that have changed since the record."""
     notes = list(context.run.notes)
-    gate = context.pair.settings.gate
-    if "strict" not in gate.model_fields_set:
-        notes.append(
-            f"{context.pair.file} does not set gate.strict, which is now true by default: a change that costs no "
-            "acceptance fails. Set strict = false to be warned of it instead"
-        )
     if not context.same_class:
         notes.append(
             f"the golden was recorded on {context.golden.golden_class}, this run is {GoldenClass.of_run(context.run)}: "
-            f"compared with the margin of {gate.margin:.3f}"
+            f"compared with the margin of {context.pair.settings.gate.margin:.3f}"
         )
-    if gate.floor < context.golden.document.floor:
+    if context.pair.settings.gate.floor < context.golden.document.floor:
         notes.append(
-            f"the pair file's floor {gate.floor:.2f} is lower than the recorded "
+            f"the pair file's floor {context.pair.settings.gate.floor:.2f} is lower than the recorded "
             f"{context.golden.document.floor:.2f}, which holds until the golden is recorded again with a reason"
+        )
+    if "strict" not in context.pair.settings.gate.model_fields_set:
+        notes.append(
+            "gate.strict is not set, and is true: a change that costs no acceptance fails. Set it in the pair file, to "
+            "false if such a change is to be a warning"
         )
     if context.golden.document.schema_version == 1:
         notes.append(

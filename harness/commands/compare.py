@@ -190,11 +190,11 @@ def compare(first: Side, second: Side, *, margin: float, alpha: float) -> Compar
             expected="the same length on both sides",
             next_step="measure one of them again with --k",
         )
-    steps = lengths.pop()
+    k = lengths.pop()
     sides = [[side.counts[name] for name in shared] for side in (first, second)]
     drops = {
-        name: paired_drop(columns(sides[0], figure), columns(sides[1], figure), alpha / 2, most=greatest(name, steps))
-        for name, figure in figures(steps).items()
+        name: paired_drop(columns(sides[0], figure), columns(sides[1], figure), alpha / 2, most=greatest(name, k))
+        for name, figure in figures(k).items()
     }
     return Comparison(first, second, shared, _outcome(drops["rate"], margin), drops, margin)
 

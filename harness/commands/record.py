@@ -18,7 +18,7 @@ from harness.counts.run import PromptRecord
 from harness.detectors import DETECTORS, unfed
 from harness.detectors.base import Context, State
 from harness.detectors.contract import broken_contract
-from harness.engines.base import Progress, Recording
+from harness.engines.base import NoiseSample, Progress, Recording
 from harness.engines.registry import find_recorder
 from harness.errors import InputError
 from harness.files import require_writable
@@ -34,6 +34,7 @@ from harness.golden.schema import (
     GoldenPrompt,
     HistoryEntry,
     Noise,
+    NoiseArm,
     Totals,
     WiringEntry,
 )
@@ -51,7 +52,7 @@ class RecordResult:
 
     Attributes:
         measurement: The pair and the run that was recorded.
-        golden: The golden.
+        golden: As it was written to its file.
         replaced: Whether it replaced an earlier golden.
         resumed: Number of continuations that an earlier attempt had decoded.
     """
@@ -274,10 +275,7 @@ def _document(
             rate=acceptance.rate,
             length=acceptance.length,
         ),
-        noise={
-            dtype: Noise(windows=sample.windows, changed=sample.changed, likelihood=sample.likelihood, how=sample.how)
-            for dtype, sample in made.noise.items()
-        },
+        noise={dtype: Noise(arms=[_arm(sample) for sample in samples]) for dtype, samples in made.noise.items()},
         blindness=None,
         prompts=[
             GoldenPrompt(
@@ -293,6 +291,19 @@ def _document(
         eos_ids=sorted(pair.target.eos_ids),
         revisions=pair.revisions,
         runs=list(made.runs),
+    )
+
+
+def _arm(sample: NoiseSample) -> NoiseArm:
+    changed, windows = map(sum, zip(*sample.by_prompt, strict=True))
+    return NoiseArm(
+        how=sample.how,
+        windows=windows,
+        changed=changed,
+        by_prompt=[list(counts) for counts in sample.by_prompt],
+        likelihood=sample.likelihood,
+        drifted=sample.drifted,
+        evaluated=sample.evaluated,
     )
 
 

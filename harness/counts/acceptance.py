@@ -120,15 +120,15 @@ def figures(k: int) -> dict[str, Figure]:
     }
 
 
-def greatest(figure: str, k: int) -> int:
-    """Return the greatest value that a figure's ratio can have: accepted tokens a round, or a share."""
-    return k if figure == "length" else 1
-
-
 def columns(counts: Iterable[PromptCounts], figure: Figure) -> tuple[list[int], list[int]]:
     """Return a figure's numerators and denominators over prompts."""
     rows = [figure(prompt) for prompt in counts]
     return [part for part, _ in rows], [whole for _, whole in rows]
+
+
+def greatest(name: str, k: int) -> int:
+    """Return the greatest value that a figure's ratio can have: accepted tokens a round, else a share."""
+    return k if name == "length" else 1
 
 
 def run_columns(counts: Iterable[PromptCounts], figure: Figure) -> list[tuple[list[int], list[int]]]:

@@ -141,11 +141,11 @@ def paired_drop(
         alpha: Chance of error of each bound.
         again: Further golden runs of the same prompts. The golden's value is then the mean of its R runs, and the
             permutation test chooses which of the R + 1 measurements of each prompt is the run's.
-        most: The greatest value that the ratio can have; the least is 0.
+        most: The greatest value that the ratio can have.
 
     Returns:
-        The drop, positive for a loss, with bounds within what is possible from the golden's ratio: a run can lose no
-        more than all of it. `None` if one of the sides measured nothing.
+        The drop, positive for a loss, with bounds that the run could reach: it cannot lose more than the golden had,
+        nor gain past `most`. `None` if one of the sides measured nothing.
     """
     golden = mean_columns((before, *again))
     first, second = ratio(*golden), ratio(*after)
@@ -160,7 +160,8 @@ def paired_drop(
     changed = ((y != y[-1]) | (x != x[-1])).any(axis=0)
     influences = first.influences - second.influences
     drop = _bounded(first.estimate - second.estimate, influences, values, changed, alpha)
-    return replace(drop, low=max(drop.low, first.estimate - most), high=min(drop.high, first.estimate))
+    low, high = max(drop.low, first.estimate - most), min(drop.high, first.estimate)
+    return replace(drop, low=low, high=high)
 
 
 def mean_columns(runs: Sequence[Columns]) -> Columns:

@@ -143,7 +143,7 @@ def judge_counts(
         margin: A drop that does not matter.
         floor: The rate that must not be fallen below.
         clear_of_floor: Whether the recorded rate is known to be above this floor.
-        alpha: Chance of a false alarm of the whole verdict, of which the drop and the floor have their shares.
+        alpha: Chance of a false alarm of the whole verdict, of which drop and floor have their shares.
 
     Returns:
         The judgement, `None` if no verify round was measured.
@@ -171,10 +171,11 @@ def judge_counts(
 
 
 def _drop(
-    golden: Sequence[PromptCounts], now: Sequence[PromptCounts], figure: Figure, alpha: float, most: float
+    golden: Sequence[PromptCounts], now: Sequence[PromptCounts], name: str, figure: Figure, context: Context
 ) -> PairedInterval | None:
     before, *again = run_columns(golden, figure)
-    return paired_drop(before, columns(now, figure), alpha, again, most=most)
+    most = greatest(name, context.run.num_steps)
+    return paired_drop(before, columns(now, figure), context.share(Question.DROP), again, most=most)
 
 
 _RATE = figures(1)["rate"]
@@ -210,8 +211,7 @@ def detect(context: Context) -> Finding[AcceptanceFigures | SumsFigures]:
         estimated_rate=judgement.rate,
         drop=drop,
         drops={
-            name: _drop(golden, now, figure, context.share(Question.DROP), greatest(name, context.run.num_steps))
-            for name, figure in figures(context.run.num_steps).items()
+            name: _drop(golden, now, name, figure, context) for name, figure in figures(context.run.num_steps).items()
         },
         margin=gate.margin,
         floor=floor,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -18,29 +19,29 @@ __all__ = ["Context", "Finding", "Question", "State", "share_of"]
 
 
 class Question(enum.Enum):
-    """What chance can answer wrongly about a pair in which nothing has changed, in the whole verdict of a strict pair.
+    """What chance can answer wrongly. All together share the verdict's alpha, so that it holds for the whole verdict.
 
-    The questions share the verdict's alpha equally (Bonferroni), so that it bounds the chance that any of them raises a
-    false alarm. The other detectors compare with thresholds, which lie outside of alpha: contract, target, lossless,
-    stages. A further test of a detector is a further question here.
+    A detector that asks a further question adds it here. The detectors of the target and of the stages ask none: they
+    compare with fixed tolerances, which alpha does not cover.
     """
 
-    PROPOSALS = "more windows changed than the bound of the noise explains"
-    NOISE = "rounding changes more windows than the bound of what was measured"
-    LESS_LIKELY = "the reference continuations are less likely"
-    LIKELIER = "the reference continuations are likelier"
-    DROP = "the acceptance rate has dropped"
-    FLOOR = "the acceptance rate is below the floor"
+    PROPOSALS = "whether more windows changed than rounding changes"
+    PROPOSALS_NOISE = "how many windows rounding changes at most"
+    LIKELIHOOD_LOW = "whether the reference continuations became less likely"
+    LIKELIHOOD_HIGH = "whether they became likelier"
+    DROP = "whether the acceptance rate has dropped"
+    FLOOR = "whether it is below the floor"
 
 
 def share_of(alpha: float, question: Question) -> float:
-    """Return the chance of error that one question may have.
+    """Return the chance of error that a question may have: equal shares of the verdict's alpha (Bonferroni).
 
     Args:
         alpha: The chance of a false alarm of the whole verdict.
-        question: One of those that share it.
+        question: The question; every one has the same share.
     """
-    return alpha / len(type(question))
+    del question
+    return alpha / len(Question)
 
 
 class State(enum.StrEnum):
@@ -95,7 +96,7 @@ class Context:
     golden: Golden
 
     def share(self, question: Question) -> float:
-        """Return the chance of error that a question may have, of the verdict's alpha."""
+        """Return the chance of error that a question may have."""
         return share_of(self.pair.settings.gate.alpha, question)
 
     @property
@@ -108,9 +109,15 @@ class Context:
         """What rounding alone changes in the run's dtype; `None` if the golden does not know it for that dtype."""
         return self.golden.document.noise.get(self.run.dtype)
 
-    def coarser(self, tolerances: Mapping[str, float]) -> float:
-        """Return the tolerance of the coarser dtype of golden and run, by a table of tolerances by dtype."""
-        return max(tolerances[self.run.dtype], tolerances[self.golden.document.dtype])
+    @property
+    def noise_factor(self) -> float:
+        """By how much the golden's noise is widened: √2 on another class of device, where no arm was measured.
+
+        Rounding of golden and run is then of two kinds. If it is as large on either, and independent, the difference of
+        two runs is √2 times as large as that of one run from the truth. That is an assumption.
+        """
+        run, golden = self.run.device.partition(":")[0], self.golden.document.device
+        return math.sqrt(2) if run != golden else 1.0
 
     def pairs(self) -> Iterator[tuple[PromptRecord, GoldenPrompt, GoldenTensors]]:
         """Yield each record with its golden counts and tensors."""

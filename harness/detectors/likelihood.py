@@ -44,8 +44,8 @@ def detect(context: Context) -> Finding[LikelihoodFigures]:
     ]
     if not rows:
         return Finding(State.NOT_APPLICABLE, "this engine or golden does not have log-probabilities")
-    # A bound on each side, for a question each; their shares of alpha are equal.
-    alpha = min(context.share(Question.LESS_LIKELY), context.share(Question.LIKELIER))
+    # A loss and a gain are two questions with shares of one size.
+    alpha = context.share(Question.LIKELIHOOD_LOW)
     overall = paired_mean(*_losses(rows, slice(None)), alpha)
     if overall is None:
         return Finding(State.NOT_MEASURED, "no position of the golden's set was measured")
@@ -55,7 +55,7 @@ def detect(context: Context) -> Finding[LikelihoodFigures]:
         step_losses=_step_losses(rows, alpha),
         evaluated=int(sum(np.isfinite(golden).sum() for _, golden in rows)),
         prompts=overall.prompts,
-        noise_floor=None if noise is None else noise.likelihood,
+        noise_floor=None if noise is None else noise.likelihood * context.noise_factor,
     )
     # Reported as a change, so that a loss is negative. Taken from 0.0, so that no change is not shown as minus zero.
     change, low, high = 0.0 - overall.estimate, 0.0 - overall.high, 0.0 - overall.low
@@ -64,15 +64,16 @@ def detect(context: Context) -> Finding[LikelihoodFigures]:
         return Finding(State.CHANGED, "the draft's log-probabilities are not finite", figures)
     if noise is None:
         return Finding(State.NOT_APPLICABLE, f"{text}; the noise floor of {context.run.dtype} is not known", figures)
+    floor = noise.likelihood * context.noise_factor
     # The whole interval must be beyond the noise floor: rounding can shift every prompt the same way, and an interval
     # over prompts does not show that.
-    if overall.low > noise.likelihood:
+    if overall.low > floor:
         return Finding(State.CHANGED, f"{text}: the draft finds the reference continuations less likely", figures)
-    if overall.high < -noise.likelihood:
+    if overall.high < -floor:
         text = f"{text}: the draft finds the reference continuations likelier; re-record the golden"
         return Finding(State.CHANGED, text, figures)
-    if abs(overall.estimate) <= noise.likelihood:
-        text = f"unchanged ({text}, rounding up to {noise.likelihood:.1e})"
+    if abs(overall.estimate) <= floor:
+        text = f"unchanged ({text}, rounding up to {floor:.1e})"
     return Finding(State.PASS, text, figures)
 
 

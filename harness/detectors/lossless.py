@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.counts.ties import NEAR_TIE
 from harness.detectors.base import Context, Finding, State
-from harness.detectors.target import NEAR_TIE
 
 __all__ = ["LosslessFigures", "detect"]
 

@@ -5,25 +5,31 @@ of them are accepted. But rounding, too, turns over a near-tie now and then, and
 neighbouring chains: changed positions come in bursts and are not independent.
 
 So positions are taken in windows of k, and a window has changed if any of its chains has. A burst then counts once or
-twice, and the number of changed windows is nearly binomial. It is compared with what rounding alone changed when the
-golden was recorded, in two steps: the exact upper bound of that share, then the exact chance of as many changes at that
-share. Exact, because a handful of prompts must be judged as well as many, and because the usual count of changes is
-zero, at which a normal approximation has zero width.
+twice. Windows of one prompt still resemble each other, so what is compared is their *effective* number: windows divided
+by the design effect, the ratio of the variance between prompts to that of independent windows (Kish, Survey Sampling,
+1965). The number of changed windows is compared with what rounding alone changed when the golden was recorded, in two
+steps: the exact upper bound of that share, then the exact chance of as many changes at that share. Exact, because a
+handful of prompts must be judged as well as many, and because the usual count of changes is zero, at which a normal
+approximation has zero width.
+
+Rounding differs in several ways, the golden's arms, and a run may differ as the worst of them does. The greatest bound
+of any arm counts: a pool of all would be exceeded by every run that rounds as the worst arm.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import scipy.stats
 
 from harness.counts.chains import changed_chains
 from harness.counts.run import changed_windows
-from harness.counts.statistics import Interval, rate_interval
+from harness.counts.statistics import Interval, rate_interval, ratio
 from harness.detectors.base import Context, Finding, Question, State
-from harness.golden.schema import Noise
+from harness.golden.schema import Noise, NoiseArm
 
-__all__ = ["ProposalsFigures", "detect", "explained_by_rounding", "noise_share"]
+__all__ = ["NoiseShare", "ProposalsFigures", "design_effect", "detect", "explained_by_rounding", "noise_share"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,9 @@ class ProposalsFigures:
         windows: Windows compared.
         noise_floor: The share of windows that rounding alone may change in the run's dtype, 0 to 1; `None` if it is not
             known.
+        design_effect: How many of these windows are worth one independent window, since those of a prompt resemble each
+            other; `None` if the noise is not known.
+        noise_arm: The way of rounding differently that the noise floor comes from, in words; `None` likewise.
     """
 
     changed: int
@@ -50,22 +59,68 @@ class ProposalsFigures:
     changed_windows: int
     windows: int
     noise_floor: float | None
+    design_effect: float | None
+    noise_arm: str | None
 
 
-def noise_share(noise: Noise, alpha: float) -> float:
-    """Return the share of windows that rounding may change: the exact upper bound of what was measured.
+@dataclass(frozen=True)
+class NoiseShare:
+    """The share of windows that rounding may change.
 
-    Clopper and Pearson, Biometrika 26 (1934): the bound at `alpha` of `changed` out of `windows`. It is above zero even
-    if nothing changed, the more so the fewer windows were measured.
+    Attributes:
+        bound: The greatest upper bound of any arm, 0 to 1.
+        effect: The design effect of that arm's windows, 1 or more: how many windows are worth one independent one.
+        how: That arm, in words.
     """
-    if noise.changed >= noise.windows:
+
+    bound: float
+    effect: float
+    how: str
+
+
+def noise_share(noise: Noise, alpha: float) -> NoiseShare:
+    """Return the share of windows that rounding may change: the greatest upper bound of what an arm measured.
+
+    Clopper and Pearson, Biometrika 26 (1934), on effective numbers: the bound at `alpha` of `changed` out of `windows`.
+    It is above zero even if nothing changed, the more so the fewer windows were measured.
+    """
+    shares = [_arm_share(arm, alpha) for arm in noise.arms]
+    return max(shares, key=lambda share: share.bound)
+
+
+def _arm_share(arm: NoiseArm, alpha: float) -> NoiseShare:
+    effect = design_effect(arm.by_prompt) if arm.by_prompt is not None else 1.0
+    if arm.changed >= arm.windows:
+        return NoiseShare(1.0, effect, arm.how)
+    changed, windows = arm.changed / effect, arm.windows / effect
+    bound = float(scipy.stats.beta.isf(alpha, changed + 1, windows - changed))
+    return NoiseShare(bound, effect, arm.how)
+
+
+def design_effect(counts: Sequence[Sequence[int]]) -> float:
+    """Return the variance of a share between clusters over that of independent windows; at least 1.
+
+    Args:
+        counts: Changed windows and windows, for each prompt.
+    """
+    value = ratio([part for part, _ in counts], [whole for _, whole in counts])
+    error = None if value is None else value.standard_error
+    if value is None or error is None or not 0 < value.estimate < 1:
         return 1.0
-    return float(scipy.stats.beta.isf(alpha, noise.changed + 1, noise.windows - noise.changed))
+    windows = sum(whole for _, whole in counts)
+    return max(1.0, error**2 / (value.estimate * (1 - value.estimate) / windows))
 
 
-def explained_by_rounding(changed: int, windows: int, share: float, alpha: float) -> bool:
-    """Whether rounding that changes a window with probability `share` explains as many changes, at `alpha`."""
-    return changed == 0 or float(scipy.stats.binom.sf(changed - 1, windows, share)) > alpha
+def explained_by_rounding(changed: int, windows: int, share: NoiseShare, alpha: float) -> bool:
+    """Whether rounding that changes as many windows as `share` says explains as many changes, at `alpha`.
+
+    The chance of at least x of n at a share p is the regularised incomplete beta function I_p(x, n - x + 1), which is
+    defined between whole numbers too, so that effective numbers need no rounding.
+    """
+    if changed == 0 or share.bound >= 1:
+        return True
+    x, n = changed / share.effect, windows / share.effect
+    return float(scipy.stats.beta.cdf(share.bound, x, n - x + 1)) > alpha
 
 
 def detect(context: Context) -> Finding[ProposalsFigures]:
@@ -78,16 +133,18 @@ def detect(context: Context) -> Finding[ProposalsFigures]:
     rows = [row for row in found if row is not None]
     if not rows:
         return Finding(State.NOT_APPLICABLE, "this engine or golden does not know proposals at every position")
-    share = rate_interval(
-        [float(row.sum()) for row in rows], [len(row) for row in rows], context.share(Question.PROPOSALS)
-    )
+    alpha = context.share(Question.PROPOSALS)
+    share = rate_interval([float(row.sum()) for row in rows], [len(row) for row in rows], alpha)
     if share is None:
         return Finding(State.NOT_MEASURED, "no position was compared")
     positions, changed = sum(len(row) for row in rows), sum(int(row.sum()) for row in rows)
     # Prompt by prompt: a window never spans two texts.
     windows = [changed_windows(row, context.run.num_steps) for row in rows]
     noise = context.noise
-    floor = None if noise is None else noise_share(noise, context.share(Question.NOISE))
+    floor = None
+    if noise is not None:
+        measured = noise_share(noise, context.share(Question.PROPOSALS_NOISE))
+        floor = replace(measured, bound=min(1.0, measured.bound * context.noise_factor))
     changed_count, window_count = sum(part for part, _ in windows), sum(whole for _, whole in windows)
     changed_prompts = sum(bool(row.any()) for row in rows)
     figures = ProposalsFigures(
@@ -98,7 +155,9 @@ def detect(context: Context) -> Finding[ProposalsFigures]:
         prompts=len(rows),
         changed_windows=changed_count,
         windows=window_count,
-        noise_floor=floor,
+        noise_floor=None if floor is None else floor.bound,
+        design_effect=None if floor is None else floor.effect,
+        noise_arm=None if floor is None else floor.how,
     )
     if changed == 0:
         return Finding(State.PASS, f"the same chain at all {positions} positions", figures)
@@ -108,7 +167,9 @@ def detect(context: Context) -> Finding[ProposalsFigures]:
     )
     if floor is None:
         return Finding(State.NOT_APPLICABLE, f"{text}; the noise floor of {context.run.dtype} is not known", figures)
-    if explained_by_rounding(changed_count, window_count, floor, context.share(Question.PROPOSALS)):
+    if explained_by_rounding(changed_count, window_count, floor, alpha):
         return Finding(State.PASS, f"{text}; rounding explains that", figures)
-    explained = f"{changed_count} of {window_count} windows, of which rounding changes at most {floor:.2%}"
+    explained = f"{changed_count} of {window_count} windows, of which rounding changes at most {floor.bound:.2%}"
+    if context.noise_factor > 1:
+        explained += f" (measured on {context.golden.document.device} and widened by √2: an assumption)"
     return Finding(State.CHANGED, f"{text}; {explained}", figures)

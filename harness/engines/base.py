@@ -63,19 +63,21 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class NoiseSample:
-    """What the disturbed copies of one dtype changed.
+    """What one way of rounding differently changed: an arm.
 
     Attributes:
-        windows: Windows of k neighbouring positions compared, over all copies.
-        changed: Windows that held a chain that changed.
-        likelihood: Three times the greatest change of the mean log-probability, in nats.
-        how: The copies in words.
+        how: What differed, in words.
+        by_prompt: Changed windows of k neighbouring positions and windows compared, for each prompt.
+        likelihood: Three times the change of the mean log-probability, in nats.
+        drifted: Positions at which the target chose another token by more than a near-tie.
+        evaluated: Positions at which its choice was compared.
     """
 
-    windows: int
-    changed: int
-    likelihood: float
     how: str
+    by_prompt: tuple[tuple[int, int], ...]
+    likelihood: float
+    drifted: int = 0
+    evaluated: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Recording:
 
     Attributes:
         run: The pair as it is, on the prompts that were recorded.
-        noise: What rounding alone changes, by dtype.
+        noise: What rounding alone changes, by dtype: one sample for each way in which it was made to differ.
         shifted: The same continuations with every boundary moved by one, which a golden must be able to see; `None` if
             the engine cannot do that.
         shifted_boundaries: Those boundaries.
@@ -93,7 +95,7 @@ class Recording:
     """
 
     run: Run
-    noise: Mapping[str, NoiseSample]
+    noise: Mapping[str, Sequence[NoiseSample]]
     shifted: Run | None = None
     shifted_boundaries: tuple[int, ...] = ()
     again: tuple[Run, ...] = ()

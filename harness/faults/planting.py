@@ -96,7 +96,7 @@ def _steps_again(loaded: LoadedPair) -> bool:
 
 def _rebuilt(draft: Eagle3Draft, kind: type[Eagle3Draft], spec: DraftSpec) -> Eagle3Draft:
     """Return a draft of another class or spec that shares the weights of `draft`."""
-    # On the meta device, since a draft of a large target would be initialised with gigabytes that nobody reads.
+    # On the meta device, since a draft of a large target would be initialised with gigabytes that go unread.
     with torch.device("meta"):
         made = kind(spec, draft.num_boundaries)
     made.load_state_dict(draft.state_dict(), assign=True)

@@ -82,13 +82,13 @@ def _require_steps_asked_for(golden: Golden, pair: Pair) -> None:
     if asked == recorded or "num_steps" not in pair.user_named:
         return
     raise InputError(
-        "the golden was recorded with another chain length than the one asked for",
+        "the golden was recorded with chains of another length",
+        file=golden.file,
         key="--k",
         found=asked,
-        expected=f"{recorded}, as in {golden.file}",
-        next_step=f"check with --k {recorded}, or leave it out if the pair file says so; harness measure {pair.file} "
-        f"--k {asked} measures without a golden; to gate this length too, copy the pair file, give the copy another name "
-        f"and num_steps = {asked}, and record it",
+        expected=recorded,
+        next_step=f"leave --k out, or give --k {recorded}; harness measure {pair.file} --k {asked} measures without a "
+        f"verdict; to judge this length too, record a copy of the pair file with another name and num_steps = {asked}",
     )
 
 

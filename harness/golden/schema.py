@@ -22,6 +22,7 @@ __all__ = [
     "HistoryEntry",
     "LeftOutPrompt",
     "Noise",
+    "NoiseArm",
     "TargetShape",
     "Totals",
     "WiringEntry",
@@ -160,26 +161,74 @@ class GoldenPrompt(_Strict, CountedPrompt):
         return self
 
 
-class Noise(_Strict):
-    """Changes that rounding alone makes, measured when the golden was recorded.
+class NoiseArm(_Strict):
+    """One way in which rounding was made to differ when the golden was recorded, and what that changed.
 
     Attributes:
-        windows: Windows of k neighbouring positions compared, over all disturbed copies; `blocks` in the file.
+        how: In words, what differed.
+        windows: Windows of k neighbouring positions compared.
         changed: Windows in which at least one proposed chain changed.
-        likelihood: Greatest absolute change of the mean log-probability, in nats.
-        how: In words, how the copies were disturbed.
+        by_prompt: `[changed, windows]` of each prompt; `None` in version 1, which did not keep them.
+        likelihood: Greatest absolute change of the mean log-probability that is put down to it, in nats.
+        drifted: Positions at which the target chose another token by more than a near-tie.
+        evaluated: Positions at which the target's choice was compared; 0 if it was not.
     """
 
-    windows: Annotated[Count, pydantic.Field(ge=1, alias="blocks")]
-    changed: Count
-    likelihood: pydantic.NonNegativeFloat
     how: str
+    windows: Annotated[Count, pydantic.Field(ge=1)]
+    changed: Count
+    by_prompt: list[list[Count]] | None = None
+    likelihood: pydantic.NonNegativeFloat
+    drifted: Count = 0
+    evaluated: Count = 0
 
     @pydantic.model_validator(mode="after")
-    def _adds_up(self) -> Noise:
+    def _adds_up(self) -> Self:
         if self.changed > self.windows:
             raise ValueError(f"{self.changed} windows changed, of {self.windows}")
+        if self.drifted > self.evaluated:
+            raise ValueError(f"{self.drifted} positions drifted, of {self.evaluated}")
+        if self.by_prompt is not None:
+            if any(len(counts) != 2 or counts[0] > counts[1] for counts in self.by_prompt):
+                raise ValueError("by_prompt is not a list of [changed, windows] of each prompt")
+            sums = [sum(column) for column in zip(*self.by_prompt, strict=True)]
+            if sums != [self.changed, self.windows]:
+                raise ValueError(f"by_prompt does not add up to {self.changed} of {self.windows} windows")
         return self
+
+
+class Noise(_Strict):
+    """Changes that rounding alone makes in one dtype, measured when the golden was recorded.
+
+    The arms are never summed: a run may round as differently as the worst of them does.
+
+    Attributes:
+        arms: Each way in which rounding was made to differ. A golden of version 1 has one, which pools several.
+    """
+
+    arms: list[NoiseArm] = pydantic.Field(min_length=1)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _of_version_1(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "blocks" in value:
+            arm = {("windows" if name == "blocks" else name): part for name, part in value.items()}
+            return {"arms": [arm]}
+        return value
+
+    @pydantic.model_serializer(mode="wrap")
+    def _as_version_1(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        first, *others = self.arms
+        if not others and first.by_prompt is None:
+            names = {"blocks": first.windows, "changed": first.changed}
+            return {**names, "likelihood": first.likelihood, "how": first.how}
+        written: dict[str, Any] = handler(self)
+        return written
+
+    @property
+    def likelihood(self) -> float:
+        """The greatest change of the mean log-probability that an arm is responsible for, in nats."""
+        return max(arm.likelihood for arm in self.arms)
 
 
 class LeftOutPrompt(_Strict):
@@ -322,7 +371,22 @@ def dump(document: GoldenDocument) -> bytes:
     for name, value in document.model_dump(mode="json", by_alias=True, exclude=later).items():
         text = json_text(value).replace("\n", "\n  ")
         if name in ("prompts", "history", "left_out") and value:
-            rows = ",\n    ".join(json_text(row, indent=None) for row in value)
-            text = f"[\n    {rows}\n  ]"
+            text = _rows(value, "  ")
+        elif name == "noise":
+            arms = [
+                f"    {json_text(dtype)}: " + (_arms(noise) if "arms" in noise else json_text(noise, indent=None))
+                for dtype, noise in value.items()
+            ]
+            text = "{\n" + ",\n".join(arms) + "\n  }" if arms else "{}"
         entries.append(f"  {json_text(name)}: {text}")
     return ("{\n" + ",\n".join(entries) + "\n}\n").encode()
+
+
+def _rows(values: list[Any], indent: str) -> str:
+    """Return a list with each entry on a line of its own."""
+    rows = f",\n{indent}  ".join(json_text(row, indent=None) for row in values)
+    return f"[\n{indent}  {rows}\n{indent}]"
+
+
+def _arms(noise: dict[str, Any]) -> str:
+    return f'{{"arms": {_rows(noise["arms"], "    ")}}}'

@@ -60,11 +60,12 @@ class GateSettings(_Strict):
         floor: Lowest acceptance rate allowed, as a share.
         margin: Drop of the rate that does not matter, as a share.
         alpha: Chance of a false alarm allowed for the whole verdict.
-        strict: Whether a change that does not cost acceptance fails; if not, it is a warning.
+        strict: Whether a change that does not cost acceptance fails.
     """
 
     floor: float = pydantic.Field(default=0.70, ge=0.0, le=1.0)
     margin: float = pydantic.Field(default=0.01, gt=0.0, lt=1.0)
+    # Below that, quantiles of the distributions it is looked up in are no longer finite.
     alpha: float = pydantic.Field(default=0.001, ge=1e-12, lt=0.5)
     strict: bool = True
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from harness.detectors import DETECTORS, State
-from harness.detectors.gate import is_failure
-from harness.errors import HarnessError, InputError
+from harness.errors import HarnessError, InputError, one_line
 from harness.golden.same_name import require_one_pair
 from harness.pair.pairfile import PairFile, read_pair_file
 from harness.plugin.session import checked
@@ -110,9 +109,13 @@ class DetectorItem(pytest.Item):
             ("acceptance_standard_error", percent(error)),
         ]
         if finding.state is State.NOT_APPLICABLE:
-            pytest.skip(f"not applicable: {finding.message}")
-        if is_failure(finding.state, result.exit_code):
-            raise PairFailedError(f"{self.name}: {finding.message}\n\n{failure(result)}")
+            pytest.skip(f"not applicable: {one_line(finding.message)}")
+        failing = {State.REGRESSION, State.INCONCLUSIVE, State.NOT_MEASURED}
+        if result.exit_code:
+            # Also of a pair that is not strict, next to a detector that could not decide: what is proven is the cause.
+            failing.add(State.CHANGED)
+        if finding.state in failing:
+            raise PairFailedError(f"{self.name}: {one_line(finding.message)}\n\n{failure(result)}")
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Show the message of a failed detector or of bad input without a traceback."""

@@ -62,7 +62,7 @@ class Update:
 
 
 def require_update_allowed(config: pytest.Config) -> None:
-    """Refuse `--acceptance-update` in CI, where nobody reviews the diff, and under xdist, where many processes write.
+    """Refuse `--acceptance-update` in CI, where the diff is not reviewed, and under xdist, where many processes write.
 
     Raises:
         pytest.UsageError: The option was given in CI or under xdist, or a reason was given without it.

@@ -123,7 +123,8 @@ def _note(result: FaultsResult) -> str:
     noise = result.noise
     if noise is None:
         return f"{text} The golden does not say what rounding alone changes."
-    return f"{text} Rounding alone changed {noise.changed} of {noise.windows} windows of proposals."
+    worst = max(noise.arms, key=lambda arm: arm.changed / arm.windows)
+    return f"{text} Rounding alone changed {worst.changed} of {worst.windows} windows of proposals ({worst.how})."
 
 
 def _cells(one: FaultResult) -> tuple[str, ...]:

@@ -35,7 +35,9 @@ def golden_report(golden: Golden) -> Group:
         "floor": percent(document.floor),
     }
     rows |= {
-        f"noise, {dtype}": f"{noise.changed} of {noise.windows} windows, {noise.likelihood:.1e} nats ({noise.how})"
+        f"noise, {dtype}": "\n".join(
+            f"{arm.changed} of {arm.windows} windows, {arm.likelihood:.1e} nats: {arm.how}" for arm in noise.arms
+        )
         for dtype, noise in document.noise.items()
     }
     if document.runs:

@@ -146,7 +146,7 @@ def test_a_wrong_wire_of_the_right_width_is_measured(ids: list[int], recorded: P
     assert outcome.status in (0, 1, 3)
     assert outcome.err == ""
     assert outcome.json["verdict"] in ("changed", "regression", "inconclusive")
-    replace_text(recorded, "strict = false", "strict = true")
+    replace_text(recorded, "floor = 0.0", "floor = 0.0\nstrict = true")
     strict = harness("check", recorded, "--json")
     assert strict.status == 1
     assert strict.json["acceptance"] == outcome.json["acceptance"]
@@ -405,7 +405,7 @@ def test_a_reader_that_goes_away_hides_no_regression(
 ) -> None:
     config = recorded.parent / "draft/config.json"
     config.write_text(config.read_text().replace("[-1, 1, 3]", "[0, 1, 3]"))
-    replace_text(recorded, "strict = false", "strict = true")
+    replace_text(recorded, "floor = 0.0", "floor = 0.0\nstrict = true")
     handle = os.open(os.devnull, os.O_WRONLY)
     monkeypatch.setattr(sys, "stdout", _Gone(handle))
     try:

@@ -20,7 +20,6 @@ from harness.nightly.results import Failure, Nightly, NightlyState, RunInfo, rea
 from harness.report.nightly import issue_body, page, summary
 from suites.support.builtin_pairs import ROOT
 from suites.support.command import Command
-from suites.support.damage import replace_text
 from suites.support.schemas import read_valid
 
 ARGUMENTS = ("-p", "no:cacheprovider")
@@ -37,7 +36,7 @@ def run_pytest(recorded: Path, pytester: pytest.Pytester) -> Callable[..., Path]
         if wrong:
             config, file = pairs / "draft" / "config.json", pairs / "random.pair.toml"
             config.write_text(config.read_text().replace("[-1, 1, 3]", "[-1, 1, 2]"))
-            replace_text(file, "strict = false", "strict = true")
+            file.write_text(file.read_text() + "strict = true\n")
         out = pytester.path / "out"
         written = ("--acceptance-json", out / "results.json", "--junitxml", out / "junit.xml")
         pytester.runpytest_inprocess(*ARGUMENTS, *written, *(arguments or (pairs,)))

@@ -130,9 +130,7 @@ def test_bounds_that_are_infinite_are_null(recorded: Path, harness: Command) -> 
     config = recorded.parent / "draft" / "config.json"
     config.write_text(config.read_text().replace("[-1, 1, 3]", "[3, 1, -1]"))
     body = harness("check", recorded, "--prompts", "p1", "--json").json
-    loss = body["detectors"]["likelihood"]["loss"]
-    assert (loss["low"], loss["high"]) == (None, None)
-    assert -1 <= body["drop"]["low"] < body["drop"]["high"] <= 1
+    assert (body["drop"]["low"], body["drop"]["high"]) == (None, None)
     assert body["drop"]["changed_prompts"] == 1
 
 

@@ -135,7 +135,7 @@ def test_a_rule_that_fires_too_often_would_be_found(recorded: Counts) -> None:
     make, alarms, comparisons = _noisy(1.0), 0, COMPARISONS // 4
     for _ in range(comparisons):
         golden, now = (_as_counts(side) for side in make(generator, recorded, np.arange(len(recorded))))
-        judgement = judge_counts(golden, golden, now, margin=MARGIN, floor=0.0, clear_of_floor=True, alpha=30 * ALPHA)
+        judgement = judge_counts(golden, golden, now, margin=MARGIN, floor=0.0, clear_of_floor=True, alpha=180 * ALPHA)
         assert judgement is not None
         alarms += judgement.drop.low > 0
     assert alarms > _most(comparisons)

@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.engines.base import Progress
 from harness.engines.sglang.data_only import data_only
+from harness.engines.sglang.engine import SglangEngine
 from harness.engines.sglang.installed import engine_environment
+from suites.sglang.serving import PATIENCE, reference, shorter
 from suites.support.builtin_pairs import ROOT
 from suites.support.coded_checkpoint import bring_code, marker_of
+from suites.support.prompts import shortest
 
 # As an engine does before it makes a model, for a target or a draft.
 _RESOLVE = """
@@ -38,3 +42,16 @@ def test_code_of_a_checkpoint_with_a_class_that_sglang_does_not_have(tmp_path: P
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert "Cannot find model module. 'EvilForCausalLM'" in done.stdout or not given, done.stderr
     assert marker_of(checkpoint).exists() is not given, done.stdout + done.stderr
+
+
+def test_a_pair_whose_checkpoints_bring_code_is_served_without_it(tmp_path: Path) -> None:
+    for name in ("tiny", "pairs"):
+        shutil.copytree(ROOT / "fixtures" / name, tmp_path / name)
+    pair = shorter(tmp_path / "pairs" / "tiny.pair.toml", 8)
+    checkpoints = (pair.target.path, pair.draft.path)
+    for folder in checkpoints:
+        bring_code(folder)
+    prompts = shortest(pair, 1)
+    (record,) = SglangEngine(PATIENCE).run(pair, prompts, None, Progress()).records
+    assert record.continuation == reference(pair, prompts)[0].continuation
+    assert not [folder for folder in checkpoints if marker_of(folder).exists()]

@@ -56,7 +56,6 @@ num_steps = 4
 max_new_tokens = 24
 [gate]
 floor = 0.0
-strict = false
 """
 
 

@@ -1,4 +1,4 @@
-"""What pydantic finds in a user's file, as the error that the user is shown."""
+"""Errors as the user is shown them: what pydantic finds in a file, and what an engine says when it fails."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pydantic
 import pytest
 
-from harness.errors import InputError, invalid
+from harness.errors import EngineError, InputError, invalid
 from harness.golden.schema import GoldenDocument
 from harness.pair.pairfile import PairFile
 from suites.support.builtin_pairs import ROOT
@@ -57,3 +57,13 @@ def test_keys_have_the_names_that_the_file_gives_them() -> None:
     golden["noise"]["float32"]["windows"] = 3
     error = _error(GoldenDocument, golden)
     assert (error.key, error.expected) == ("noise.float32.windows", "one of blocks, changed, how, likelihood")
+
+
+def test_an_engine_that_fails_does_not_control_the_terminal() -> None:
+    """Its log may repeat what a checkpoint or a server says."""
+    evil = "\x1b]0;owned\x07\x1b[2J\u202e"
+    error = EngineError(f"it died: {evil}", log=Path("engine.log"), tail=[f"a {evil}", "b"])
+    lines = str(error).split("\n")
+    assert len(lines) == 3
+    assert all(line.isprintable() for line in lines)
+    assert lines[1:] == ["  a \\x1b]0;owned\\x07\\x1b[2J\\u202e", "  b"]

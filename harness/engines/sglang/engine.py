@@ -118,7 +118,7 @@ class SglangEngine:
         noise = repeat_noise(records, second, limits, f"the same engine again, {how}")
         return Recording(
             _as_run(pair, records, version, begun),
-            {} if noise is None else {pair.settings.engine.dtype: noise},
+            {} if noise is None else {pair.settings.engine.dtype: [noise]},
             again=(_as_run(pair, second, version, begun),),
             runs=(f"as listed, {WAVE} prompts at once", how),
         )

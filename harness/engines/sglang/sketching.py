@@ -32,7 +32,7 @@ class SketchingEngine:
     """A started SGLang that is asked about known texts; see `harness.engines.shared.sglang_target.SglangGenerator`.
 
     Args:
-        engine: The engine.
+        engine: Answers the questions, and writes down what its draft is given.
         pair: Its boundaries are the slots that are sketched.
         prompts: What is in front of the texts.
         texts: The texts by prompt id, cut by `limits`.

@@ -40,13 +40,12 @@ def repeat_noise(
         limits: What ends a text.
         how: How the second run was made, in words.
     """
-    k, changed, windows = limits.num_steps, 0, 0
+    k, counts = limits.num_steps, []
     for before, after in zip(first, second, strict=True):
         chains = known_chains(before, limits.starts(before.continuation), k)
         rows = None if chains is None else changed_chains(after, before.continuation, chains)
         if rows is None:
             return None
-        part, whole = changed_windows(rows, k)
-        changed, windows = changed + part, windows + whole
+        counts.append(changed_windows(rows, k))
     # An engine that decodes does not report log-probabilities, so nothing is ever compared with theirs.
-    return NoiseSample(windows, changed, 0.0, how) if windows else None
+    return NoiseSample(how, tuple(counts), 0.0) if any(whole for _, whole in counts) else None

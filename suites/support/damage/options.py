@@ -37,7 +37,7 @@ OPTIONS = [
         "Next: harness record",
     ),
     _bad("record with a blank reason", ("record", "PAIR", "--reason", " "), GOLDEN, "--reason", "expected the reason"),
-    _bad("k of another golden", ("check", "PAIR", "--k", "2"), "--k", "found 2", "expected 4", "measure", "--k 4"),
+    _bad("k of another golden", ("check", "PAIR", "--k", "2"), GOLDEN, "decode.num_steps", "found 4", "expected 2"),
     Damage(
         "record that lowers the floor",
         set_value(GOLDEN, "floor", to=0.05),

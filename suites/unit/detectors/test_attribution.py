@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from harness.commands.check import CheckResult, check
+from harness.commands.prepare import prepare
 from harness.counts.run import TargetCheck
+from harness.counts.stages import sample_positions
+from harness.detectors import Context, run_detectors
+from harness.detectors.attribution import attribute
 from harness.engines.reference.agreement import ReferenceTarget
 from harness.engines.shared.decoded import Decoded
 from suites.support.command import Command
@@ -164,3 +170,49 @@ def test_a_decoding_engine_sees_other_chains_too(recorded: Path, harness: Comman
     body = harness("check", recorded, "--engine", "reference:sequential", "--json").json
     assert body["detectors"]["proposals"]["verdict"] == "changed"
     assert body["detectors"]["lossless"]["verdict"] == "pass"
+
+
+def _drifted_at(result: CheckResult, position: int) -> CheckResult:
+    """Return a check whose target differs from its golden's at one position of one prompt, and in no sampled state."""
+    first, *others = result.measurement.run.records
+    assert first.target is not None
+    agrees, gaps = first.target.agrees.copy(), first.target.gaps.copy()
+    agrees[position], gaps[position] = False, 7.4
+    run = replace(result.measurement.run, records=(replace(first, target=TargetCheck(agrees, gaps)), *others))
+    findings = run_detectors(Context(result.pair, run, result.golden))
+    first_stage = attribute(Context(result.pair, run, result.golden), findings)
+    return replace(result, findings=findings, attribution=first_stage)
+
+
+@pytest.mark.parametrize(("position", "sampled"), [(0, True), (5, False)])
+def test_a_target_that_differs_is_said_to_agree_elsewhere_only_if_it_was_sampled_there(
+    recorded: Path, position: int, sampled: bool
+) -> None:
+    result = _drifted_at(check(prepare(recorded)), position)
+    assert result.attribution is not None
+    assert result.attribution.stage == "target"
+    assert ("agree where it differs" in result.attribution.message) == sampled
+    assert ("not sampled at any of the positions that changed" in result.attribution.message) != sampled
+
+
+def test_proposals_that_change_where_nothing_was_sampled_name_no_stage(recorded: Path) -> None:
+    """The map from draft ids is not to blame for states that nobody looked at."""
+    healthy = check(prepare(recorded))
+    (first, *_) = healthy.measurement.run.records
+    assert first.proposals is not None
+    starts = len(first.proposals)
+    assert 1 not in sample_positions(starts)
+    context = Context(healthy.pair, healthy.measurement.run, healthy.golden)
+    records = []
+    for record in context.run.records:
+        assert record.proposals is not None
+        proposals = record.proposals.copy()
+        proposals[[row for row in range(len(proposals)) if row not in sample_positions(len(proposals))]] += 1
+        records.append(replace(record, proposals=proposals))
+    run = replace(context.run, records=tuple(records))
+    findings = run_detectors(replace(context, run=run))
+    assert str(findings.proposals.state) == "changed"
+    stage = attribute(replace(context, run=run), findings)
+    assert stage is not None
+    assert stage.stage == "not sampled"
+    assert "the stage is not known" in stage.message

@@ -13,7 +13,8 @@ import pytest
 
 from harness.cli.app import main
 from harness.commands.prepare import prepare
-from harness.golden.provenance import commit_of, pair_hashes
+from harness.golden.provenance import changed_files, commit_of, pair_hashes
+from harness.golden.store import load_golden
 from suites.support.command import Command
 from suites.support.faulty_server import Told, serving, told_by
 from suites.support.random_pair import SERVABLE, write_pair
@@ -183,6 +184,24 @@ def test_a_pair_on_a_server_needs_no_weights(folder: Path, told: Told, tmp_path:
     contracts = [answer.json["detectors"]["contract"]["message"] for answer in (whole, bare)]
     assert ["weights are not here" in message for message in contracts] == [False, True]
     assert hashes.keys() == {"prompts", "target/config.json", "target/generation_config.json", "draft/config.json"}
+
+
+def test_a_golden_of_a_server_needs_no_weights(folder: Path, told: Told, tmp_path: Path, harness: Command) -> None:
+    """It is recorded and checked without any; a check from files says nothing about weights that it never had."""
+    file = Path(shutil.copytree(folder, tmp_path / "pair")) / "random.pair.toml"
+    shutil.rmtree(file.parent / "golden")
+    file.write_text(file.read_text().replace("floor = 0.0", "floor = 0.0\nmargin = 0.05"))
+    weights = {name: (file.parent / name).read_bytes() for name in _WEIGHTS}
+    _take_weights(file)
+    with serving(told) as server:
+        done = harness("record", file, "--endpoint", server.endpoint, "--json")
+        checked = harness("check", file, "--endpoint", server.endpoint, "--json")
+    assert done.status == checked.status == 0, done.err + checked.err
+    assert not [name for name in load_golden(Path(done.json["golden"])).document.hashes if name.endswith("safetensors")]
+    for name, content in weights.items():
+        (file.parent / name).write_bytes(content)
+    pair = prepare(file)
+    assert changed_files(pair, load_golden(Path(done.json["golden"]))) == []
 
 
 def test_weights_are_hashed_where_they_are_read(folder: Path) -> None:

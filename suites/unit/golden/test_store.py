@@ -236,8 +236,27 @@ def test_record_refuses_a_broken_contract(tmp_path: Path, harness: Command) -> N
 def test_record_measures_a_noise_floor_for_both_dtypes(recorded: Path) -> None:
     noise = load_golden(_golden_file(recorded)).document.noise
     assert set(noise) == {"float32", "bfloat16"}
-    assert noise["float32"].windows == 4 * 6 * 6
-    assert noise["bfloat16"].changed > 0
+    assert [arm.how for arm in noise["float32"].arms] == [
+        "states off by up to 2 units in the last place, seed 1",
+        "states off by up to 2 units in the last place, seed 2",
+        "every prompt alone",
+        "eager attention",
+    ]
+    assert all(arm.windows == 6 * 6 and len(arm.by_prompt or ()) == 6 for arm in noise["float32"].arms)
+    (bfloat16,) = noise["bfloat16"].arms
+    assert bfloat16.how == "computed in bfloat16, recorded in float32"
+    assert bfloat16.changed > 0
+    assert bfloat16.evaluated == sum(prompt.output for prompt in load_golden(_golden_file(recorded)).document.prompts)
+
+
+def test_a_golden_in_half_precision_is_measured_against_float32(recorded: Path, harness: Command) -> None:
+    assert harness("record", recorded, "--dtype", "float16", "--skip-loops").status == 0
+    noise = load_golden(_golden_file(recorded).with_name("reference-cpu-float16.json")).document.noise
+    assert [arm.how for arm in noise["float16"].arms][-2:] == [
+        "eager attention",
+        "computed in float32, recorded in float16",
+    ]
+    assert [arm.how for arm in noise["float32"].arms] == ["computed in float32, recorded in float16"]
 
 
 def test_tensors_of_another_golden_are_refused(recorded: Path) -> None:

@@ -158,7 +158,8 @@ def test_the_registry_knows_it() -> None:
     assert split_engine("sglang") == ("sglang", "")
     assert type(find_engine("sglang")).__name__ == "SglangEngine"
     assert type(find_prober("sglang")).__name__ == "SglangProber"
-    with pytest.raises(InputError, match="reference"):
-        find_recorder("sglang")
+    assert type(find_recorder("sglang")).__name__ == "SglangEngine"
+    with pytest.raises(InputError, match="records by replay"):
+        find_recorder("reference:sequential")
     with pytest.raises(InputError, match="no such engine"):
         split_engine("sglang:replay")

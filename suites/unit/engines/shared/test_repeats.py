@@ -26,7 +26,7 @@ def test_windows_that_a_second_run_proposes_differently() -> None:
     second = [first[0], _record("b", (9, 9), (9, 9), (9, 8), (9, 8))]
     noise = repeat_noise(first, second, LIMITS, "again")
     assert noise is not None
-    assert (noise.windows, noise.changed, noise.how) == (4, 1, "again")
+    assert (noise.by_prompt, noise.how) == (((0, 2), (1, 2)), "again")
 
 
 def test_an_engine_without_chains_has_no_noise_of_proposals() -> None:
