@@ -27,7 +27,7 @@ from harness.detectors.gate import exit_code
 from harness.detectors.proposals import explained_by_rounding, noise_share
 from harness.golden.find import find_golden
 from harness.golden.golden_class import DEFAULT
-from harness.golden.schema import GoldenPrompt, Noise
+from harness.golden.schema import GoldenPrompt, Noise, NoiseArm
 from harness.golden.store import load_golden
 
 MARGIN, K, ARMS = 0.01, 4, 4
@@ -50,8 +50,7 @@ class _Verdicts:
         floor: The true rate.
         windows: int64 [v, n]: windows of proposals.
         changed: int64 [v, n]: those that rounding changed in the run.
-        measured: int64 [v]: windows compared in the golden's disturbed copies, over all of them.
-        noise: int64 [v]: those that changed.
+        noise: int64 [v, ARMS, n]: those that it changed in each of the golden's arms.
         losses: float64 [v, n]: losses of log-probability, summed over a prompt's positions.
         positions: int64 [v, n].
     """
@@ -61,7 +60,6 @@ class _Verdicts:
     floor: float
     windows: Counts
     changed: Counts
-    measured: Counts
     noise: Counts
     losses: Floats
     positions: Counts
@@ -85,7 +83,9 @@ class _Source:
         before = self.histograms[chosen]
         golden, now = self._disturbed(before), self._disturbed(before)
         windows = -(-self.positions[chosen] // K)
-        measured = ARMS * windows.sum(axis=1)
+        # Some prompts have more near-ties than others, and in each arm some are turned over together.
+        prone = generator.gamma(1.0, 1.0, (count, 1, size)) * generator.gamma(2.0, 0.5, (count, ARMS + 1, size))
+        turned = generator.binomial(windows[:, None], np.minimum(self.changing * prone, 1.0))
         # Both sides' noise is the same, so that a difference is as likely one way as the other; its tails are heavy.
         spread = self.moving * np.sqrt(self.positions[chosen])
         moved = generator.standard_t(4, (2, count, size)) * spread
@@ -94,9 +94,8 @@ class _Source:
             now,
             self._true_rate(),
             windows,
-            generator.binomial(windows, self.changing),
-            measured,
-            generator.binomial(measured, self.changing),
+            turned[:, 0],
+            turned[:, 1:],
             moved[0] - moved[1],
             self.positions[chosen],
         )
@@ -125,12 +124,12 @@ def _states(verdicts: _Verdicts, row: int, alpha: float) -> list[State]:
         golden, golden, now, margin=MARGIN, floor=verdicts.floor, clear_of_floor=False, alpha=alpha
     )
     assert judgement is not None
-    noise = Noise(windows=int(verdicts.measured[row]), changed=int(verdicts.noise[row]), likelihood=0.0, how="")
-    bound = noise_share(noise, share_of(alpha, Question.NOISE))
+    noise = Noise(arms=[_arm(arm, verdicts.windows[row]) for arm in verdicts.noise[row]])
+    bound = noise_share(noise, share_of(alpha, Question.PROPOSALS_NOISE))
     changed, windows = int(verdicts.changed[row].sum()), int(verdicts.windows[row].sum())
     rounding = explained_by_rounding(changed, windows, bound, share_of(alpha, Question.PROPOSALS))
     losses, positions = verdicts.losses[row].tolist(), verdicts.positions[row].tolist()
-    loss = paired_mean(losses, positions, share_of(alpha, Question.LESS_LIKELY))
+    loss = paired_mean(losses, positions, share_of(alpha, Question.LIKELIHOOD_LOW))
     assert loss is not None
     # Without a floor of noise, which would only make a claim rarer.
     moved = loss.low > 0 or loss.high < 0
@@ -139,6 +138,11 @@ def _states(verdicts: _Verdicts, row: int, alpha: float) -> list[State]:
         State.PASS if rounding else State.CHANGED,
         State.CHANGED if moved else State.PASS,
     ]
+
+
+def _arm(changed: Counts, windows: Counts) -> NoiseArm:
+    by_prompt = np.stack((changed, windows), axis=1).tolist()
+    return NoiseArm(how="", windows=int(windows.sum()), changed=int(changed.sum()), by_prompt=by_prompt, likelihood=0.0)
 
 
 def _as_counts(histograms: Counts) -> list[PromptCounts]:
@@ -158,7 +162,10 @@ def _error(influences: Floats) -> Floats:
 
 
 def _possible(verdicts: _Verdicts, alpha: float) -> NDArray[np.bool_]:
-    """Return which comparisons can be alarms at all: the t bounds, or the noise as measured without its own bound."""
+    """Return which comparisons can be alarms at all.
+
+    By the t bounds alone; and by the worst arm as it was measured, without its bound, as if windows were independent.
+    """
     accepted = np.arange(K + 1)
     (before, x), (after, x_now) = (
         ((side * accepted).sum(-1).astype(float), side.sum(-1) * float(K)) for side in (verdicts.golden, verdicts.now)
@@ -168,7 +175,8 @@ def _possible(verdicts: _Verdicts, alpha: float) -> NDArray[np.bool_]:
     rate, rate_by = _ratios(after, x_now)
     loss, loss_by = _ratios(verdicts.losses, verdicts.positions.astype(float))
     changed, windows = verdicts.changed.sum(axis=1), verdicts.windows.sum(axis=1)
-    rounding = scipy.stats.binom.sf(changed - 1, windows, verdicts.noise / verdicts.measured)
+    worst = verdicts.noise.sum(axis=2).max(axis=1) / windows
+    rounding = scipy.stats.binom.sf(changed - 1, windows, worst)
     possible: NDArray[np.bool_] = (
         (recorded - rate > quantile * _error(recorded_by - rate_by))
         | (rate + quantile * _error(rate_by) < verdicts.floor)

@@ -15,10 +15,10 @@ import pytest
 
 from harness.commands.prepare import prepare
 from harness.counts.run import Run
+from harness.counts.ties import NEAR_TIE
 from harness.detectors.base import Context
 from harness.detectors.stages import compare_stages
 from harness.detectors.stages import detect as detect_stages
-from harness.detectors.target import NEAR_TIE
 from harness.detectors.target import detect as detect_target
 from harness.engines.reference.greedy import greedy_continuations
 from harness.engines.reference.loaded import LoadedPair, load
