@@ -13,7 +13,7 @@ from harness.detectors import DETECTORS, Context, Finding, Findings, State, cont
 from harness.detectors.acceptance import AcceptanceFigures
 from harness.detectors.attribution import Attribution, attribute
 from harness.detectors.contract import not_run
-from harness.detectors.gate import exit_code, verdict
+from harness.detectors.gate import UNDECIDED, exit_code, verdict
 from harness.engines.base import Progress
 from harness.engines.registry import find_engine
 from harness.golden.comparable import recorded_prompts, require_comparable
@@ -59,6 +59,11 @@ class CheckResult:
         """The exit status of the command line."""
         states = [finding.state for finding in self.findings.values()]
         return exit_code(states, strict=self.pair.settings.gate.strict)
+
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """The detectors that apply and could not decide."""
+        return tuple(name for name, finding in self.findings.items() if finding.state in UNDECIDED)
 
     @property
     def drop(self) -> PairedInterval | None:

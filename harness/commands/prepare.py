@@ -59,7 +59,7 @@ def prepare(
     pair = pair.with_engine(**asked, **_engine(pair, engine, endpoint, plain_endpoint))
     addresses = {"endpoint": endpoint, "plain_endpoint": plain_endpoint}
     named = frozenset(key for key, value in addresses.items() if value is not None)
-    return as_served(replace(pair, user_named=named), stated)
+    return as_served(replace(pair, user_named=pair.user_named | named), stated)
 
 
 def _engine(pair: Pair, engine: str | None, endpoint: str | None, plain_endpoint: str | None) -> dict[str, str]:

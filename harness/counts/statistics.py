@@ -260,13 +260,14 @@ def _bounded(
 
 
 def _half_width(standard_error: float, count: int, alpha: float) -> float:
-    return _t_quantile(1 - alpha, count - 1) * standard_error
+    return _t_quantile(alpha, count - 1) * standard_error
 
 
 @functools.lru_cache(maxsize=1024)
-def _t_quantile(probability: float, degrees: int) -> float:
-    # scipy takes some 50 µs for it, and a simulation of the gate asks for the same few thousands of times.
-    return float(scipy.stats.t.ppf(probability, degrees))
+def _t_quantile(alpha: float, degrees: int) -> float:
+    # scipy takes some 50 µs for it, and a simulation of the gate asks for the same few thousands of times. By the upper
+    # tail: 1 - alpha would round a small alpha away.
+    return float(scipy.stats.t.isf(alpha, degrees))
 
 
 def permuted(values: Floats) -> float:
@@ -328,7 +329,15 @@ def prompts_to_clear(interval: Interval, value: float) -> int | None:
 
 def _prompts_for(interval: Interval, distance: float) -> int | None:
     """Return about how many prompts shrink the bounds to a distance from the estimate."""
-    half = max(interval.high - interval.estimate, interval.estimate - interval.low)
-    if distance <= 0 or not math.isfinite(half):
+    error = interval.standard_error
+    if distance <= 0 or error is None:
+        return None
+    # Bounds that end at what is possible do not show how far chance reaches.
+    half = max(
+        interval.high - interval.estimate,
+        interval.estimate - interval.low,
+        _half_width(error, interval.prompts, interval.alpha),
+    )
+    if not math.isfinite(half):
         return None
     return max(interval.prompts + 1, math.ceil(interval.prompts * (half / distance) ** 2))

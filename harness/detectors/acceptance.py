@@ -258,7 +258,7 @@ def _detect_sums(context: Context) -> Finding[AcceptanceFigures | SumsFigures]:
         f"is judged, by [{rate.low:.4f}, {rate.high:.4f}] with the golden's spread of prompts"
     )
     if state is State.INCONCLUSIVE:
-        text += f"; about {needed} prompts would decide" if needed else "; no number of prompts would decide"
+        text += _would_decide(needed, rate.prompts)
     return Finding(state, text, figures)
 
 
@@ -297,4 +297,10 @@ def _message(judgement: Judgement, floor: float, whole: int | None) -> str:
         return text
     if judgement.floor_state is State.INCONCLUSIVE:
         text += f"; the interval [{rate.low:.4f}, {rate.high:.4f}] straddles the floor {floor:.2f}"
-    return text + (f"; about {needed} prompts would decide" if needed else "; no number of prompts would decide")
+    return text + _would_decide(needed, drop.prompts)
+
+
+def _would_decide(needed: int | None, prompts: int) -> str:
+    if needed is not None:
+        return f"; about {needed} prompts would decide"
+    return "; one prompt does not show how far prompts differ" if prompts < 2 else "; no number of prompts would decide"

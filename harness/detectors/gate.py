@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from harness.detectors.base import State
 
-__all__ = ["exit_code", "verdict"]
-
+__all__ = ["UNDECIDED", "exit_code", "verdict"]
 
 _ORDER = (State.REGRESSION, State.CHANGED, State.NOT_MEASURED, State.INCONCLUSIVE, State.PASS)
-_UNDECIDED = (State.NOT_MEASURED, State.INCONCLUSIVE)
+UNDECIDED = frozenset({State.NOT_MEASURED, State.INCONCLUSIVE})
+"""The states of a detector that applies and could not decide."""
 
 
 def verdict(states: Iterable[State]) -> State:
@@ -38,4 +38,4 @@ def exit_code(states: Iterable[State], *, strict: bool) -> int:
     state = verdict(present)
     if state is State.REGRESSION or (state is State.CHANGED and strict):
         return 1
-    return 3 if state in _UNDECIDED or present.intersection(_UNDECIDED) else 0
+    return 3 if present & UNDECIDED or state in UNDECIDED else 0

@@ -93,7 +93,7 @@ def _arm_share(arm: NoiseArm, alpha: float) -> NoiseShare:
     if arm.changed >= arm.windows:
         return NoiseShare(1.0, effect, arm.how)
     changed, windows = arm.changed / effect, arm.windows / effect
-    bound = float(scipy.stats.beta.ppf(1 - alpha, changed + 1, windows - changed))
+    bound = float(scipy.stats.beta.isf(alpha, changed + 1, windows - changed))
     return NoiseShare(bound, effect, arm.how)
 
 

@@ -9,7 +9,6 @@ from harness.errors import InputError
 from harness.golden.schema import TargetShape
 from harness.golden.store import Golden
 from harness.pair.pair import Pair, load_prompts
-from harness.pair.pairfile import read_pair_file
 from harness.pair.prompts import Prompt
 
 __all__ = ["recorded_prompts", "require_comparable", "target_shape"]
@@ -60,30 +59,37 @@ def require_comparable(golden: Golden, pair: Pair, prompts: Sequence[Prompt], *,
                 expected=f"{getattr(ours, name)}, as in {pair.target.path}",
                 next_step=f"give the pair another name, or record it again: {again}",
             )
+    _require_steps_asked_for(golden, pair)
     settings = pair.settings.decode.comparable()
     for name, value in settings.items():
         if document.decode.get(name) != value:
-            if name == "num_steps" and read_pair_file(pair.file).decode.num_steps == document.decode.get(name):
-                raise InputError(
-                    "the golden was recorded with chains of another length",
-                    file=file,
-                    key="--k",
-                    found=value,
-                    expected=f"{document.decode[name]}, as in {pair.file} and in the golden",
-                    next_step=f"leave --k out, or measure without a verdict: harness measure {pair.file} --k {value}",
-                )
             raise InputError(
                 "the golden was recorded with other decode settings",
                 file=file,
                 key=f"decode.{name}",
                 found=document.decode.get(name),
-                # The only one that an option overrides.
-                expected=f"{value}, {'from --k or' if name == 'num_steps' else 'as in'} {pair.file}",
+                expected=f"{value}, as in {pair.file}",
                 next_step=f"use the golden's settings, or record it again: {again}",
             )
     _require_same_ends(golden, pair, again)
     _require_stages(golden, pair)
     _require_prompts(golden, pair, prompts, subset, again)
+
+
+def _require_steps_asked_for(golden: Golden, pair: Pair) -> None:
+    """Refuse `--k` with another chain length than the golden's: no change of the pair file would mend that."""
+    asked, recorded = pair.settings.decode.num_steps, golden.document.decode["num_steps"]
+    if asked == recorded or "num_steps" not in pair.user_named:
+        return
+    raise InputError(
+        "the golden was recorded with chains of another length",
+        file=golden.file,
+        key="--k",
+        found=asked,
+        expected=recorded,
+        next_step=f"leave --k out, or give --k {recorded}; harness measure {pair.file} --k {asked} measures without a "
+        f"verdict; to judge this length too, record a copy of the pair file with another name and num_steps = {asked}",
+    )
 
 
 def _require_same_ends(golden: Golden, pair: Pair, again: str) -> None:

@@ -38,8 +38,8 @@ class Pair:
         checkpoints: Where target and draft are, by `target` and `draft`.
         engine_info: What a server said about itself when the pair was prepared for it, so that it is asked once; only
             its engine reads it.
-        user_named: The addresses among the engine's settings that the user gave, not the pair file: `endpoint`,
-            `plain_endpoint`.
+        user_named: The settings that the user gave, not the pair file: the addresses `endpoint` and `plain_endpoint`,
+            and `num_steps`.
     """
 
     file: Path
@@ -87,9 +87,15 @@ class Pair:
             )
 
     def with_steps(self, num_steps: int) -> Pair:
-        """Return the pair with another chain length."""
+        """Return the pair with another chain length, which the user gave."""
         decode = self.settings.decode.model_copy(update={"num_steps": num_steps, "num_draft_tokens": num_steps + 1})
-        return replace(self, settings=self.settings.model_copy(update={"decode": decode}))
+        settings = self.settings.model_copy(update={"decode": decode})
+        return replace(self, settings=settings, user_named=self.user_named | {"num_steps"})
+
+    @property
+    def steps_by(self) -> str:
+        """What set the chain length, for a message: the option or the pair file."""
+        return "--k" if "num_steps" in self.user_named else str(self.file)
 
     def served_as(self, convention: str) -> Pair:
         """Return the pair as an engine serves it, such as `sglang==0.5.23`; no file is read again.
@@ -200,7 +206,7 @@ def load_prompts(pair: Pair, selection: str | None = None) -> list[Prompt]:
             key="decode.max_new_tokens",
             found=decode.max_new_tokens,
             expected=f"at most {positions - decode.num_steps - 1}: max_position_embeddings = {positions} of target or "
-            f"draft less a prompt and num_steps = {decode.num_steps}",
+            f"draft less a prompt and num_steps = {decode.num_steps}, by {pair.steps_by}",
         )
     template = pair.settings.chat_template
     if template not in ("target", "none"):

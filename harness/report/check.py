@@ -8,6 +8,7 @@ from rich.text import Text
 
 from harness.commands.check import CheckResult
 from harness.detectors import State
+from harness.detectors.gate import UNDECIDED
 from harness.errors import one_line
 from harness.report.figures import percent, rate_text
 from harness.report.measure import acceptance_table, headline
@@ -81,7 +82,10 @@ def failure(result: CheckResult) -> str:
     quiet = (State.PASS, State.NOT_APPLICABLE)
     fired = {name: finding.message for name, finding in result.findings.items() if finding.state not in quiet}
     lines += [f"  {name}: {one_line(message)}" for name, message in fired.items()]
-    lines += [f"  differs: {note}" for note in notes(result)]
+    if result.undecided and result.verdict not in UNDECIDED:
+        # What is proven is said first. A warning beside it ends with the status of what is undecided.
+        lines.append(f"  undecided: {', '.join(result.undecided)}{'; exit 3' if result.exit_code == 3 else ''}")
+    lines += [f"  note: {note}" for note in notes(result)]
     lines.append(f"  next: {next_step(result)}")
     return "\n".join(lines)
 

@@ -31,6 +31,7 @@ num_steps = 3
 max_new_tokens = {tokens}
 [gate]
 floor = 0.0
+strict = false
 """
 
 

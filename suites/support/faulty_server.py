@@ -141,6 +141,11 @@ def serving(told: Told, fault: str = "none", *, chunk: int = 1, incremental: boo
             state.over.set()
 
 
+def _other(text: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the text of another target, which finds its own choices right."""
+    return (*text[:3], (text[3] + 1) % 5, *text[4:])
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     state: Faulty
@@ -272,6 +277,8 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "decodes otherwise each time":
             with state.lock:
                 text = (*text[:2], len(state.bodies) % 5, *text[3:])
+        if fault == "has another target":
+            text = _other(text)
         if fault == "puts out tokens past the vocabulary":
             text = (*text[:2], 10**6, *text[3:])
         events: list[dict[str, Any]] = []
@@ -330,6 +337,8 @@ class _Handler(BaseHTTPRequestHandler):
         fault, ids = self.state.fault, body["input_ids"]
         prompt = tuple(ids[: body["logprob_start_len"] + 1])
         given, text = ids[len(prompt) :], self.state.told.texts[prompt]
+        if fault == "has another target":
+            text = _other(text)
         best, own = [None], [[None, prompt[-1], None]]
         for position, token in enumerate(given):
             right = text[position] if fault != "its target chooses otherwise" or position != 3 else (token + 1) % 5

@@ -58,7 +58,7 @@ def require_fit(info: SglangInfo, pair: Pair) -> tuple[str, ...]:
                 file=info.endpoint,
                 key=key,
                 found=settings.get(key),
-                expected=f"{value}, by {pair.file}",
+                expected=f"{value}, by {pair.steps_by}",
                 next_step="start the server with the pair's settings, or give the pair file the server's",
             )
     for key, value in pair.settings.engine.args.items():

@@ -141,8 +141,8 @@ def _require_length(client: Client, sums: Sums, num_steps: int) -> None:
             file=client.endpoint,
             key="num_speculative_tokens",
             found=len(sums.reached),
-            expected=f"{num_steps}, the pair's decode.num_steps",
-            next_step="start the server with the pair's length, or make the pair file's [decode] say the server's",
+            expected=f"{num_steps}, by --k or the pair's decode.num_steps",
+            next_step="start the server with this length, or measure with the server's: --k",
         )
 
 

@@ -139,10 +139,16 @@ class _Judged:
     """A verdict.
 
     Attributes:
-        verdict: The verdict over all detectors.
+        verdict: The verdict over all detectors: what is proven, else what is undecided, else that it passes.
+        undecided: The detectors that apply and could not decide.
+        strict: Whether a change that costs no acceptance fails; if not, it is a warning.
+        exit_code: The status with which the command ends.
     """
 
     verdict: State
+    undecided: tuple[str, ...]
+    strict: bool
+    exit_code: int
 
 
 # Fields come from the last base first: the version, the verdict, what was measured, and what it was compared with.
@@ -169,6 +175,9 @@ def check_body(result: CheckResult) -> CheckBody:
     return CheckBody(
         **vars(measured_body(result.measurement, result.notes)),
         verdict=result.verdict,
+        undecided=result.undecided,
+        strict=result.pair.settings.gate.strict,
+        exit_code=result.exit_code,
         detectors=_detectors(result.findings),
         drop=result.drop,
         first_stage=result.attribution,

@@ -93,6 +93,7 @@ _GATE_AND_ENGINE = [
     _bad("floor of a wrong type", _FLOOR, 'floor = "0.7"', "gate.floor", "found '0.7'", "number"),
     _bad("margin inf", _FLOOR, f"{_FLOOR}\nmargin = inf", "gate.margin", "found inf", "expected"),
     _bad("strict of a wrong type", _FLOOR, f"{_FLOOR}\nstrict = 1", "gate.strict", "found 1", "boolean"),
+    _bad("alpha too small", _FLOOR, f"{_FLOOR}\nalpha = 1e-13", "gate.alpha", "found 1e-13", "1e-12"),
     _bad("dtype unknown", "[decode]", '[engine]\ndtype = "int8"\n[decode]', "engine.dtype", "found 'int8'", "float32"),
     _bad("engine unknown", "[decode]", '[engine]\nname = "trtllm"\n[decode]', "engine.name", "trtllm", "reference"),
     _bad("device unknown", "[decode]", '[engine]\ndevice = "abacus"\n[decode]', "engine.device", "abacus", "cpu"),

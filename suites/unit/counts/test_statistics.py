@@ -211,13 +211,40 @@ def test_weighted_mean_of_differences() -> None:
 
 
 def test_prompts_that_would_decide() -> None:
-    undecided = Interval(0.005, -0.02, 0.03, 0.007, 64, ALPHA)
+    undecided = Interval(0.005, -0.02, 0.03, 0.006, 64, ALPHA)
     # The half-width of 0.025 must shrink to 0.005: 25 times the prompts.
     assert prompts_needed(undecided, 0.01) == 64 * 25
     # The floor of 0.70 is 0.01 away; the half-width of 0.04 must shrink to that.
     assert prompts_to_clear(Interval(0.71, 0.67, 0.75, 0.01, 64, ALPHA), 0.70) == 64 * 16
     assert prompts_to_clear(Interval(0.70, 0.67, 0.75, 0.01, 64, ALPHA), 0.70) is None
     assert prompts_needed(Interval(0.01, -math.inf, math.inf, None, 1, ALPHA), 0.01) is None
+    # A bound that ends at what is possible does not show how far chance reaches: the standard error does.
+    clipped, whole = Interval(0.004, 0.0, 0.006, 0.02, 64, ALPHA), Interval(0.004, -0.072, 0.08, 0.02, 64, ALPHA)
+    assert prompts_needed(clipped, 0.01) == pytest.approx(prompts_needed(whole, 0.01), rel=0.05)
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.02, 0.5, 0.98, 1.0])
+@pytest.mark.parametrize("most", [1, 4])
+@pytest.mark.parametrize("prompts", [1, 2, 3, 24])
+def test_bounds_of_a_drop_stay_within_what_is_possible(rate: float, most: int, prompts: int) -> None:
+    """A run's ratio is 0 at least and `most` at most, however few prompts there are and however much they differ."""
+    generator = np.random.default_rng(prompts)
+    rounds = generator.integers(1, 300, prompts).astype(float)
+    golden = (generator.binomial(rounds.astype(int), rate) * float(most), rounds)
+    recorded = golden[0].sum() / rounds.sum()
+    nothing, everything = np.zeros(prompts), rounds * most
+    some = np.where(generator.random(prompts) < 0.5, nothing, everything)
+    for now in (nothing, everything, some):
+        drop = paired_drop(golden, (now, rounds), ALPHA, most=most)
+        assert drop is not None
+        assert recorded - most <= drop.low <= drop.estimate <= drop.high <= recorded
+
+
+def test_the_smallest_alpha_still_finds_a_collapse() -> None:
+    golden = ([80.0 + index % 3 for index in range(96)], [92.0] * 96)
+    drop = paired_drop(golden, ([2.0 + index % 5 for index in range(96)], [92.0] * 96), 1e-12 / 6)
+    assert drop is not None
+    assert 0.8 < drop.low < drop.estimate < drop.high < 0.9
 
 
 @pytest.mark.parametrize("runs", [2, 3, 4])

@@ -1,23 +1,28 @@
-"""The `target` detector: a target that has changed since the golden was recorded."""
+"""The `target` detector: a target that has changed since the golden was recorded, and near-ties that have not."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, get_args
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from harness.commands.check import check
+from harness.commands.check import CheckResult, check
 from harness.commands.prepare import prepare
-from harness.counts.run import TargetCheck
+from harness.counts.run import Run, TargetCheck
 from harness.counts.ties import NEAR_TIE
-from harness.detectors import Context, target
-from harness.detectors.target import TargetFigures
+from harness.detectors.base import Context, Finding
+from harness.detectors.target import TargetFigures, detect
+from harness.golden.schema import Noise, NoiseArm
+from harness.pair.pairfile import Dtype
 from suites.support.damage import edit_tensors
 from suites.support.findings import states
+
+CLASSES = ["reference:replay", "reference:sequential", "sglang", "server:sglang"]
 
 
 def test_target_says_first_that_the_target_itself_has_changed(recorded: Path) -> None:
@@ -36,39 +41,81 @@ def test_target_says_first_that_the_target_itself_has_changed(recorded: Path) ->
     assert result.findings.target.measured.decides is True
 
 
-def _with_gap(recorded: Path, gap: float, *, dtype: str = "float32", golden: str | None = None) -> TargetFigures:
-    """Return what the detector finds if one reference token is so far below the target's own choice."""
-    result = check(prepare(recorded, dtype=dtype))
-    document = result.golden.document
-    # Without noise, by which a random pair's near-ties explain some drift themselves.
-    document = document.model_copy(update={"dtype": golden or document.dtype, "noise": {}})
-    first, *others = result.measurement.run.records
+@pytest.fixture(scope="module")
+def checked(recorded_folder: Path) -> CheckResult:
+    return check(prepare(recorded_folder / "random.pair.toml"))
+
+
+def _with_arms(context: Context, *arms: tuple[int, int]) -> Context:
+    """The golden with noise of which each arm has positions that drifted, and positions evaluated."""
+    noise = Noise(
+        arms=[
+            NoiseArm(how="", windows=1, changed=0, likelihood=0.0, drifted=drifted, evaluated=evaluated)
+            for drifted, evaluated in arms or [(0, 0)]
+        ]
+    )
+    document = context.golden.document.model_copy(update={"noise": {context.run.dtype: noise} if arms else {}})
+    return replace(context, golden=replace(context.golden, document=document))
+
+
+def _context(checked: CheckResult, gaps: list[float], golden_dtype: str = "float32", **run: str) -> Context:
+    """The run, with a target that chooses other tokens at the first positions of the first prompt, so far away."""
+    first, *others = checked.measurement.run.records
     assert first.target is not None
-    agrees, gaps = np.ones_like(first.target.agrees), np.zeros_like(first.target.gaps)
-    agrees[3], gaps[3] = False, gap
-    rest = [replace(record, target=None) for record in others]
-    run = replace(result.measurement.run, records=(replace(first, target=TargetCheck(agrees, gaps)), *rest))
-    return target.detect(Context(result.pair, run, replace(result.golden, document=document))).measured
+    agrees, distances = first.target.agrees.copy(), first.target.gaps.copy()
+    agrees[: len(gaps)], distances[: len(gaps)] = False, gaps
+    records = (replace(first, target=TargetCheck(agrees, distances)), *others)
+    golden = replace(checked.golden, document=checked.golden.document.model_copy(update={"dtype": golden_dtype}))
+    changes: dict[str, Any] = run
+    ran: Run = replace(checked.measurement.run, records=records, **changes)
+    return Context(checked.pair, ran, golden)
+
+
+def _found(context: Context) -> tuple[str, TargetFigures]:
+    finding: Finding[TargetFigures] = detect(context)
+    return str(finding.state), finding.measured
+
+
+@pytest.mark.parametrize("golden_dtype", get_args(Dtype))
+@pytest.mark.parametrize("dtype", get_args(Dtype))
+def test_a_gap_beyond_the_coarser_dtypes_near_tie_is_a_change_in_every_class(
+    checked: CheckResult, golden_dtype: str, dtype: str
+) -> None:
+    coarser = max(NEAR_TIE[golden_dtype], NEAR_TIE[dtype])
+    beyond = ((0.9, "pass"), (1.1, "changed"))
+    for (factor, state), engine, device in itertools.product(beyond, CLASSES, ("cpu", "cuda")):
+        context = _context(checked, [factor * coarser], golden_dtype, engine=engine, device=device, dtype=dtype)
+        found, figures = _found(_with_arms(context))
+        assert found == state
+        assert figures.tolerance == coarser
+        assert (figures.drifted, figures.near_ties) == ((1, 0) if state == "changed" else (0, 1))
+        assert figures.decides == (state == "changed")
+        assert figures.greatest_gap == pytest.approx(factor * coarser)
+
+
+@pytest.mark.parametrize("gap", [float("nan"), float("inf")])
+def test_a_gap_that_is_no_number_is_drift(checked: CheckResult, gap: float) -> None:
+    assert _found(_context(checked, [gap], "bfloat16"))[0] == "changed"
 
 
 @pytest.mark.parametrize(
-    ("dtype", "golden", "gap", "decides"),
+    ("arms", "explained"),
     [
-        ("float32", "float32", 5e-4, False),
-        ("float32", "float32", 0.2, True),
-        # The coarser of the two: a bfloat16 golden cannot place a near-tie any better for a float32 run.
-        ("float32", "bfloat16", 0.2, False),
-        ("bfloat16", "float32", 0.2, False),
-        ("bfloat16", "bfloat16", 0.2, False),
-        # No rounding makes as much, on any class.
-        ("float32", "bfloat16", 7.4, True),
-        ("bfloat16", "float32", 7.4, True),
+        ([], 0),
+        ([(0, 500)], 0),
+        # The worst arm's share, of all positions of the run.
+        ([(0, 100), (1, 1), (0, 100)], 168),
+        ([(1, 90)], 2),
+        ([(0, 0)], 0),
     ],
 )
-def test_a_gap_beyond_the_coarser_dtypes_near_ties_is_a_change_in_every_class(
-    recorded: Path, dtype: str, golden: str, gap: float, decides: bool
+def test_as_many_positions_as_the_worst_arm_drifted_at_are_explained(
+    checked: CheckResult, arms: list[tuple[int, int]], explained: int
 ) -> None:
-    figures = _with_gap(recorded, gap, dtype=dtype, golden=golden)
-    assert figures.tolerance == max(NEAR_TIE[dtype], NEAR_TIE[golden])
-    assert (figures.drifted, figures.near_ties) == ((1, 0) if decides else (0, 1))
-    assert (figures.decides, figures.explained) == (decides, 0)
+    gaps = [7.4] * 4
+    context = _with_arms(_context(checked, gaps), *arms)
+    found, figures = _found(context)
+    assert figures.evaluated == sum(len(record.continuation) for record in context.run.records)
+    assert (figures.drifted, figures.explained) == (4, explained)
+    assert found == ("changed" if explained < 4 else "pass")
+    assert figures.decides == (explained < 4)

@@ -128,6 +128,19 @@ def test_check_gives_the_verdict_of_the_reference(recorded: Path, told: Told) ->
     assert "in-the-info" not in str(body)
 
 
+def test_another_target_that_is_its_own_judge_is_a_change(recorded: Path, told: Told) -> None:
+    """It puts out other tokens and finds them right, so that nothing is lossy; the golden's text is 7.4 nats away."""
+    with serving(told, "has another target") as server:
+        result = check(prepare(recorded, endpoint=server.endpoint))
+    assert str(GoldenClass.of_run(result.measurement.run)) != str(result.golden.golden_class)
+    assert str(result.findings.lossless.state) == "pass"
+    target = result.findings.target
+    assert str(target.state) == "changed"
+    assert (target.measured.drifted, target.measured.explained, target.measured.decides) == (6, 0, True)
+    assert target.measured.greatest_gap == pytest.approx(7.4)
+    assert result.verdict == "changed"
+
+
 def test_its_own_target_chooses_otherwise(recorded: Path, told: Told) -> None:
     with serving(told, "its target chooses otherwise") as server:
         result = check(prepare(recorded, endpoint=server.endpoint))
