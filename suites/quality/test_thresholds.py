@@ -49,7 +49,7 @@ class _AA:
         self.golden = self._golden(dtype)
 
     def run(self, max_rows: int | None = None, attention: str = "sdpa") -> Run:
-        self.loaded.target.model.set_attn_implementation(attention)
+        self.loaded.target.model.set_attn_implementation(attention)  # type: ignore[operator]
         records = replay(self.loaded, self.prompts, self.texts, max_rows=max_rows)
         return as_run(self.pair, records, "reference:replay", 0.0)
 
