@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -44,6 +44,14 @@ class ReferenceEngine:
         with suitable_threads(pair):
             records = self._records(pair, prompts, continuations, progress)
         return as_run(pair, records, f"reference:{self.mode}", time.perf_counter() - start)
+
+    def sample(
+        self, pair: Pair, prompts: Sequence[Prompt], continuations: Continuations, at: Mapping[str, tuple[int, ...]]
+    ) -> list[PromptRecord]:
+        """Run some prompts once more; see `harness.engines.base.Sampler`."""
+        with suitable_threads(pair):
+            known = [pair.limits.cut(continuations[prompt.id]) for prompt in prompts]
+            return replay(load(pair), prompts, known, at=[at[prompt.id] for prompt in prompts])
 
     def text_versions(self) -> dict[str, str]:
         """Return the versions that determine what the target decodes; see `harness.engines.base.Recorder`."""

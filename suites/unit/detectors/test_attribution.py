@@ -216,3 +216,17 @@ def test_proposals_that_change_where_nothing_was_sampled_name_no_stage(recorded:
     assert stage is not None
     assert stage.stage == "not sampled"
     assert "the stage is not known" in stage.message
+
+
+# States scrambled for some positions only: where, by the row of the batch and the position, and whether the changed
+# positions are among those sampled.
+SCRAMBLED: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], bool]] = {
+    "one prompt": (lambda rows: (rows[:, None] == 0) & torch.ones(1, 999, dtype=torch.bool), True),
+    "the end of every text": (lambda rows: (rows[:, None] >= 0) & (torch.arange(999) >= 24), True),
+    "one position that is not sampled": (lambda rows: (rows[:, None] >= 0) & (torch.arange(999) == 23), False),
+}
+
+
+def _scrambled(recorded: Path, where: Callable[[torch.Tensor], torch.Tensor], prompts: int = 48) -> CheckResult:
+    """Check a pair of many prompts whose states are scrambled at some positions on their way to the draft."""
+    raise NotImplementedError(recorded, where, prompts)
