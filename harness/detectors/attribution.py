@@ -47,13 +47,30 @@ def attribute(context: Context, findings: Findings) -> Attribution | None:
         return broken
     stages = findings.stages
     first = None if stages.figures is None else stages.figures.first
-    if first is not None:
+    if first is not None and _is_first(context, first):
         return _named(context, first)
     if findings.target.figures is not None and findings.target.state in _FOUND:
         return _of_target(context, findings.target.figures.tolerance)
-    if findings.proposals.state in _FOUND and stages.figures is not None:
+    if (findings.proposals.state in _FOUND or first is not None) and stages.figures is not None:
         return _of_draft(context)
     return None
+
+
+# The stages that read no other position's state.
+_POSITIONWISE = ("slot", "fc")
+
+
+def _is_first(context: Context, stage: str) -> bool:
+    """Return whether a stage that differs can be where the fault is.
+
+    A stage with attention differs too if an earlier stage does at an earlier position, which may not have been sampled.
+    But the first sampled position of a text is the first start.
+    """
+    if stage.partition(" ")[0] in _POSITIONWISE or stage == "boundary 0":
+        return True
+    start = np.array([True])
+    found = compare_stages(context, {record.id: start for record in context.run.records}) or []
+    return any(one.name == stage and one.share > 0 for one in found)
 
 
 def _of_target(context: Context, tolerance: float) -> Attribution:
@@ -112,7 +129,7 @@ def _difference_at(context: Context, changed: Positions) -> Attribution | frozen
     others read the states of the positions before, and differ because those do.
     """
     where = "at changed positions; elsewhere the sampled states agree"
-    for at, trusted in ((_first_of(changed), ("boundary", "slot", "fc", "step")), (changed, ("slot", "fc"))):
+    for at, trusted in ((_first_of(changed), ("boundary", *_POSITIONWISE, "step")), (changed, _POSITIONWISE)):
         found = compare_stages(context, at) or []
         first = next((stage.name for stage in found if stage.share > 0), None)
         if first is not None and (first.partition(" ")[0] in trusted or first == "boundary 0"):

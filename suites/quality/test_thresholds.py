@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import hypothesis
 import numpy as np
@@ -49,7 +50,8 @@ class _AA:
         self.golden = self._golden(dtype)
 
     def run(self, max_rows: int | None = None, attention: str = "sdpa") -> Run:
-        self.loaded.target.model.set_attn_implementation(attention)
+        model: Any = self.loaded.target.model
+        model.set_attn_implementation(attention)
         records = replay(self.loaded, self.prompts, self.texts, max_rows=max_rows)
         return as_run(self.pair, records, "reference:replay", 0.0)
 
