@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.files import hash_file, is_file
+from harness.golden.file_hashes import remembered_hash
 from harness.golden.store import Golden
 from harness.pair.locate import relative_path
 from harness.pair.pair import Pair
@@ -40,7 +41,7 @@ def pair_hashes(pair: Pair) -> dict[str, str]:
                 continue
             # Every file that the measurement needs has been read by now: one that cannot be read is not needed.
             with contextlib.suppress(OSError):
-                result[f"{name}/{file.name}"] = hash_file(file)
+                result[f"{name}/{file.name}"] = remembered_hash(file)
     if pair.settings.chat_template not in ("target", "none"):
         result["chat_template"] = hash_file(relative_path(pair.file, "chat_template", pair.settings.chat_template))
     result["prompts"] = hash_file(pair.prompts_file)

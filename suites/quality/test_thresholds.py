@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import hypothesis
 import numpy as np
@@ -50,8 +49,7 @@ class _AA:
         self.golden = self._golden(dtype)
 
     def run(self, max_rows: int | None = None, attention: str = "sdpa") -> Run:
-        model: Any = self.loaded.target.model
-        model.set_attn_implementation(attention)
+        self.loaded.target.model.set_attn_implementation(attention)  # type: ignore[operator]
         records = replay(self.loaded, self.prompts, self.texts, max_rows=max_rows)
         return as_run(self.pair, records, "reference:replay", 0.0)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -42,8 +43,10 @@ class ReferenceEngine:
         """Run the pair; see `harness.engines.base.Engine`."""
         start = time.perf_counter()
         with suitable_threads(pair):
-            records = self._records(pair, prompts, continuations, progress)
-        return as_run(pair, records, f"reference:{self.mode}", time.perf_counter() - start)
+            notes: list[str] = []
+            records = self._records(pair, prompts, continuations, progress, notes.append)
+        run = as_run(pair, records, f"reference:{self.mode}", time.perf_counter() - start)
+        return replace(run, notes=tuple(notes))
 
     def sample(
         self, pair: Pair, prompts: Sequence[Prompt], continuations: Continuations, at: Mapping[str, tuple[int, ...]]
@@ -62,7 +65,8 @@ class ReferenceEngine:
         start = time.perf_counter()
         with suitable_threads(pair):
             loaded = load(pair)
-            prompts, continuations = _texts(loaded, prompts, guide, progress)
+            notes: list[str] = []
+            prompts, continuations = _texts(loaded, prompts, guide, progress, notes.append)
             moved_boundaries = shifted(pair)
             # One run of the target for all arms that only read its states differently.
             inputs = [DraftInput(pair.boundaries), *jittered(pair.boundaries), DraftInput(moved_boundaries)]
@@ -72,9 +76,8 @@ class ReferenceEngine:
             noise = measure_noise(loaded, prompts, continuations, records, jitters, progress)
         seconds = time.perf_counter() - start
         name = f"reference:{self.mode}"
-        return Recording(
-            as_run(pair, records, name, seconds), noise, as_run(pair, moved, name, seconds), moved_boundaries
-        )
+        run = replace(as_run(pair, records, name, seconds), notes=tuple(notes))
+        return Recording(run, noise, as_run(pair, moved, name, seconds), moved_boundaries)
 
     @torch.inference_mode()
     def probe(self, pair: Pair, prompt: Prompt) -> Probe:
@@ -95,13 +98,18 @@ class ReferenceEngine:
         return Probe(slots, view_of(states), view_of(fused), tuple(chain[0].tolist()))
 
     def _records(
-        self, pair: Pair, prompts: Sequence[Prompt], references: Continuations | None, progress: Progress
+        self,
+        pair: Pair,
+        prompts: Sequence[Prompt],
+        references: Continuations | None,
+        progress: Progress,
+        told: Callable[[str], None],
     ) -> list[PromptRecord]:
         loaded = load(pair)
         known = None if references is None else [loaded.limits.cut(references[prompt.id]) for prompt in prompts]
         if self.mode == "replay":
             if known is None:
-                known = _decode_greedily(loaded, prompts, progress)
+                known = _decode_greedily(loaded, prompts, progress, told)
             progress.begin("replay", len(prompts))
             return replay(loaded, prompts, known, advance=progress.advance)
         decode = sequential if self.mode == "sequential" else batched
@@ -111,7 +119,11 @@ class ReferenceEngine:
 
 
 def _texts(
-    loaded: LoadedPair, prompts: Sequence[Prompt], guide: RecordGuide, progress: Progress
+    loaded: LoadedPair,
+    prompts: Sequence[Prompt],
+    guide: RecordGuide,
+    progress: Progress,
+    told: Callable[[str], None],
 ) -> tuple[list[Prompt], list[tuple[int, ...]]]:
     """Return the prompts that are recorded and their continuations, decoded now or by an earlier attempt."""
     known = guide.known(prompts)
@@ -126,16 +138,18 @@ def _texts(
     progress.begin("greedy decoding", len(prompts))
     progress.advance(len(kept))
     ids = [prompt.ids for prompt in missing]
-    greedy_continuations(loaded.target, ids, loaded.limits, advance=progress.advance, found=found)
+    greedy_continuations(loaded.target, ids, loaded.limits, progress.advance, found, told)
     chosen = [prompt for prompt in prompts if kept[prompt.id]]
     return chosen, [known[prompt.id] for prompt in chosen]
 
 
-def _decode_greedily(loaded: LoadedPair, prompts: Sequence[Prompt], progress: Progress) -> list[tuple[int, ...]]:
+def _decode_greedily(
+    loaded: LoadedPair, prompts: Sequence[Prompt], progress: Progress, told: Callable[[str], None]
+) -> list[tuple[int, ...]]:
     """Decode the prompts without speculation: the continuations that replay measures on."""
     progress.begin("greedy decoding", len(prompts))
     ids = [prompt.ids for prompt in prompts]
-    return greedy_continuations(loaded.target, ids, loaded.limits, progress.advance)
+    return greedy_continuations(loaded.target, ids, loaded.limits, progress.advance, told=told)
 
 
 def shifted(pair: Pair) -> tuple[int, ...]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from harness.counts.rounds import Limits
 from harness.engines.reference.batches import batches, pad
+from harness.engines.reference.memory import batch_tokens, is_out_of_memory
 from harness.engines.reference.ragged_cache import RaggedCache
 from harness.models.target import Target
 
@@ -21,6 +23,8 @@ def greedy_continuations(
     limits: Limits,
     advance: Callable[[int], None] = lambda _count: None,
     found: Callable[[int, tuple[int, ...]], None] = lambda _row, _continuation: None,
+    told: Callable[[str], None] = lambda _note: None,
+    tokens: int | None = None,
 ) -> list[tuple[int, ...]]:
     """Decode each prompt greedily, in batches if the model's attention allows it.
 
@@ -30,17 +34,31 @@ def greedy_continuations(
         limits: What ends a continuation; a continuation is `limits.text_length` tokens long unless EOS ends it.
         advance: Called with the number of prompts finished.
         found: Called with each prompt's row and its continuation as soon as that is known.
+        told: Called with a note if a batch did not fit in memory, and was halved.
+        tokens: Most tokens of a batch, padding included; by the memory that is free if `None`.
 
     Returns:
         The continuations, in the prompts' order.
     """
     continuations: list[tuple[int, ...]] = [()] * len(prompts)
     lengths = [len(prompt) + limits.text_length for prompt in prompts]
-    for rows in batches(lengths, target.spec.vocab_size, None if target.full_attention else 1):
+    budget = batch_tokens(target) if tokens is None else tokens
+    waiting = list(batches(lengths, target.spec.vocab_size, None if target.full_attention else 1, tokens=budget))
+    while waiting:
+        rows = waiting.pop(0)
         batch = [prompts[row] for row in rows]
-        decoded = (
-            _decode_slots(target, batch, limits) if target.full_attention else [_decode_one(target, batch[0], limits)]
-        )
+        try:
+            if target.full_attention:
+                decoded = _decode_slots(target, batch, limits)
+            else:
+                decoded = [_decode_one(target, batch[0], limits)]
+        except Exception as error:
+            if not is_out_of_memory(error) or len(rows) == 1:
+                raise
+            middle = len(rows) // 2
+            told(f"{len(rows)} prompts at once did not fit in memory: decoded in halves")
+            waiting[:0] = [rows[:middle], rows[middle:]]
+            continue
         for row, continuation in zip(rows, decoded, strict=True):
             continuations[row] = limits.cut(continuation)
             found(row, continuations[row])
@@ -53,27 +71,27 @@ def _decode_slots(target: Target, prompts: list[Sequence[int]], limits: Limits) 
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=target.device)
     ids = pad(prompts, target.device)
     cache = RaggedCache(target.spec.num_layers, len(prompts), ids.shape[1] + limits.text_length)
-    positions = torch.arange(ids.shape[1], device=target.device).expand_as(ids)
-    continuations: list[list[int]] = [[] for _ in prompts]
-    keep = ids.shape[1] - int(lengths.min()) + 1
-    logits = target.forward(ids, cache=cache, mask=cache.at(positions, target.dtype), positions=positions, keep=keep)
-    last = (lengths - 1 - (ids.shape[1] - keep))[:, None]
-    tokens = torch.gather(logits.argmax(-1), 1, last)
-    for _ in range(limits.text_length):
-        for continuation, token in zip(continuations, tokens[:, 0].tolist(), strict=True):
-            continuation.append(token)
-        # The batch stops early only when every row has ended: rows that have ended are cut afterwards.
-        if all(
-            len(limits.cut(continuation)) < len(continuation) or limits.ended(continuation)
-            for continuation in continuations
-        ):
-            break
-        if len(continuations[0]) == limits.text_length:
-            break
-        at = (lengths + len(continuations[0]) - 1)[:, None]
+    if ids.shape[1] > 1:
+        # All tokens but each prompt's last, whose logits are the first that matter: rows end at different positions,
+        # and logits of all of them at all of these positions would not fit in memory with a large vocabulary.
+        positions = torch.arange(ids.shape[1] - 1, device=target.device).expand(len(prompts), -1)
+        mask = cache.at(positions, target.dtype)
+        target.forward(ids[:, :-1], cache=cache, mask=mask, positions=positions, keep=1)
+    tokens = torch.gather(ids, 1, lengths[:, None] - 1)
+    made: list[Tensor] = []
+    ended = torch.zeros(len(prompts), dtype=torch.bool, device=target.device)
+    ends = torch.tensor(limits.eos_ids, device=target.device, dtype=torch.int64)
+    while len(made) < limits.text_length:
+        at = (lengths + len(made) - 1)[:, None]
         logits = target.forward(tokens, cache=cache, mask=cache.at(at, target.dtype), positions=at)
         tokens = logits[:, -1].argmax(-1, keepdim=True)
-    return continuations
+        made.append(tokens)
+        if len(ends):
+            # The batch stops early only when every row has ended: rows that have ended are cut afterwards.
+            ended |= torch.isin(tokens[:, 0], ends)
+            if bool(ended.all()):
+                break
+    return list(torch.cat(made, dim=1).tolist()) if made else [[] for _ in prompts]
 
 
 @torch.inference_mode()

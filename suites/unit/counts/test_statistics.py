@@ -24,6 +24,10 @@ from harness.counts.statistics import (
 ALPHA = 0.001 / 6
 
 
+def _lists(columns: tuple[np.ndarray, np.ndarray]) -> tuple[list[float], list[float]]:
+    return columns[0].tolist(), columns[1].tolist()
+
+
 def _flipped(differences: np.ndarray) -> float:
     """The p-value of differences between two measurements: the sign-flip test."""
     return permuted(np.stack((differences, np.zeros_like(differences))))
@@ -229,13 +233,13 @@ def test_prompts_that_would_decide() -> None:
 def test_bounds_of_a_drop_stay_within_what_is_possible(rate: float, most: int, prompts: int) -> None:
     """A run's ratio is 0 at least and `most` at most, however few prompts there are and however much they differ."""
     generator = np.random.default_rng(prompts)
-    rounds = generator.integers(1, 300, prompts)
-    accepted = generator.binomial(rounds, rate) * most
-    recorded = accepted.sum() / rounds.sum()
+    rounds = generator.integers(1, 300, prompts).astype(float)
+    golden = (generator.binomial(rounds.astype(int), rate) * float(most), rounds)
+    recorded = golden[0].sum() / rounds.sum()
     nothing, everything = np.zeros(prompts), rounds * most
     some = np.where(generator.random(prompts) < 0.5, nothing, everything)
     for now in (nothing, everything, some):
-        drop = paired_drop((accepted.tolist(), rounds.tolist()), (now.tolist(), rounds.tolist()), ALPHA, most=most)
+        drop = paired_drop(_lists(golden), _lists((now, rounds)), ALPHA, most=most)
         assert drop is not None
         assert recorded - most <= drop.low <= drop.estimate <= drop.high <= recorded
 
