@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,17 +12,24 @@ from harness.counts.run import Run
 from harness.counts.statistics import PairedInterval
 from harness.detectors import DETECTORS, Context, Finding, Findings, State, contract, run_detectors
 from harness.detectors.acceptance import AcceptanceFigures
-from harness.detectors.attribution import Attribution, attribute
+from harness.detectors.attribution import (
+    NOT_SAMPLED,
+    Attribution,
+    attribute,
+    attribute_again,
+    positions_to_sample,
+)
 from harness.detectors.contract import not_run
 from harness.detectors.gate import UNDECIDED, exit_code, verdict
-from harness.engines.base import Progress
-from harness.engines.registry import find_engine
+from harness.engines.base import Continuations, Progress
+from harness.engines.registry import find_engine, find_sampler
 from harness.golden.comparable import recorded_prompts, require_comparable
 from harness.golden.find import golden_in_use
 from harness.golden.golden_class import GoldenClass
 from harness.golden.provenance import changed_files, changed_versions
 from harness.golden.store import Golden, load_golden
 from harness.pair.pair import Pair
+from harness.pair.prompts import Prompt
 
 __all__ = ["CheckResult", "check"]
 
@@ -96,7 +104,18 @@ def check(pair: Pair, *, prompts: str | None = None, progress: Progress = SILENT
     context = Context(pair, run, golden)
     findings = run_detectors(context)
     first = attribute(context, findings)
+    if first is not None and first.stage == NOT_SAMPLED:
+        first = _sampled_again(context, chosen, texts) or first
     return CheckResult(Measurement(pair, run, time.perf_counter() - start), golden, findings, _notes(context), first)
+
+
+def _sampled_again(context: Context, prompts: Sequence[Prompt], texts: Continuations) -> Attribution | None:
+    """Run again, on few prompts, with states sampled where the proposals changed; `None` if the engine cannot."""
+    sampler, at = find_sampler(context.pair.settings.engine.name), positions_to_sample(context)
+    if sampler is None or not at:
+        return None
+    some = [prompt for prompt in prompts if prompt.id in at]
+    return attribute_again(context, sampler.sample(context.pair, some, texts, at))
 
 
 def _not_started(pair: Pair, golden: Golden, why: str, seconds: float) -> CheckResult:

@@ -7,6 +7,7 @@ they were.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,15 @@ from harness.counts.stages import POSITIONS, sample_positions, stage_names
 from harness.counts.statistics import Unbounded
 from harness.detectors.base import Context, Finding, State
 
-__all__ = ["StageDifference", "StagesFigures", "compare_stages", "detect", "sketch_tolerance"]
+__all__ = [
+    "Positions",
+    "StageDifference",
+    "StagesFigures",
+    "agree",
+    "compare_stages",
+    "detect",
+    "sketch_tolerance",
+]
 
 # By the coarser dtype of golden and run, the greatest relative difference of a sketch that rounding makes, in a target
 # of 8 layers. Rounding adds up like a random walk over layers, so that it grows with the root of their number.
@@ -26,6 +35,10 @@ _MEASURED_LAYERS = 8
 # A stage differs if more of its positions are beyond the tolerance than this: a near-tie in an expert's routing sends
 # single positions elsewhere, with everything else as it was.
 _LEAST_SHARE = 0.02
+
+
+# By prompt id, bool [n]: which of a text's positions are meant. Prompts that are not listed have none.
+Positions = Mapping[str, NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -73,9 +86,14 @@ def detect(context: Context) -> Finding[StagesFigures]:
     return Finding(State.CHANGED, text, figures)
 
 
-def compare_stages(context: Context) -> list[StageDifference] | None:
-    """Return every stage next to the golden's, in order; `None` if one side does not have sketches."""
-    pairs = _sketches(context)
+def compare_stages(context: Context, at: Positions | None = None) -> list[StageDifference] | None:
+    """Return every stage next to the golden's, in order; `None` if one side does not have sketches.
+
+    Args:
+        context: The run next to its golden.
+        at: Which of the sampled positions are compared; all of them if `None`.
+    """
+    pairs = _sketches(context, at)
     if pairs is None:
         return None
     ours, golden, asked = pairs
@@ -93,8 +111,14 @@ def _names(context: Context) -> tuple[str, ...]:
     return stage_names(document.target.num_layers, len(document.wiring.boundaries), int(document.decode["num_steps"]))
 
 
-def describe(context: Context, stage: str) -> str:
-    """Return a stage in words; for the concatenation, which boundary each slot that differs was given."""
+def describe(context: Context, stage: str, at: Positions | None = None) -> str:
+    """Return a stage in words; for the concatenation, which boundary each slot that differs was given.
+
+    Args:
+        context: The run next to its golden.
+        stage: The stage's name.
+        at: The sampled positions that are looked at; all of them if `None`.
+    """
     kind, _, number = stage.partition(" ")
     if kind == "boundary":
         return "embedding" if number == "0" else f"boundary {number}, after decoder block {int(number) - 1}"
@@ -102,20 +126,20 @@ def describe(context: Context, stage: str) -> str:
         return stage
     slots = []
     for slot, expected in enumerate(context.golden.document.wiring.boundaries):
-        served = _served(context, slot)
+        served = _served(context, slot, at)
         if served != expected:
             given = "none of the target's boundaries" if served is None else f"boundary {served}"
             slots.append(f"slot {slot}: {given} served, boundary {expected} expected")
     return f"concat, {'; '.join(slots)}" if slots else f"concat, slot {number}"
 
 
-def _served(context: Context, slot: int) -> int | None:
+def _served(context: Context, slot: int, at: Positions | None) -> int | None:
     """Return which boundary is in a slot, by the golden's sketches of all boundaries; `None` if it matches none.
 
     The golden knows every boundary's state at these positions, also of boundaries that the pair does not capture. So a
     slot names what was read in place of the right state, without another forward.
     """
-    pairs = _sketches(context)
+    pairs = _sketches(context, at)
     assert pairs is not None
     ours, golden, _ = pairs
     if np.isnan(golden[:, 0]).all():
@@ -130,11 +154,18 @@ def _served(context: Context, slot: int) -> int | None:
     return best if typical[best] <= _tolerance(context) else None
 
 
-def _sketches(context: Context) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]] | None:
+def _sketches(
+    context: Context, at: Positions | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]] | None:
     """Return the run's and the golden's sketches, each [positions, stages, WIDTH], without those never taken.
 
     The third is bool [positions, stages]: whether a stage is defined there, see `_asked`.
     """
+    ids = [
+        (record.id, tensors)
+        for record, _, tensors in context.pairs()
+        if record.sketches is not None and tensors.sketches is not None
+    ]
     rows = [
         (record.sketches, tensors.sketches, _asked(context, len(tensors.continuation), tensors.sketches.shape[1]))
         for record, _, tensors in context.pairs()
@@ -147,6 +178,8 @@ def _sketches(context: Context) -> tuple[NDArray[np.float64], NDArray[np.float64
     asked &= ~np.isnan(golden).any(axis=2)
     if context.run.stages is not None:
         asked &= np.array([name in context.run.stages for name in _names(context)])
+    if at is not None:
+        asked &= np.concatenate([_meant(context, len(tensors.continuation), at.get(name)) for name, tensors in ids])
     known = asked.any(axis=1)
     if not known.any():
         return None
@@ -159,13 +192,25 @@ def _asked(context: Context, length: int, stages: int) -> NDArray[np.bool_]:
     Near the end of a text that EOS ended, the later steps' inputs would be tokens past the end. There is padding in
     their place, which differs with the prompts that ran together.
     """
-    decode = context.golden.document.decode
-    steps = int(decode["num_steps"])
-    starts = Limits(int(decode["max_new_tokens"]), steps, eos_ids=()).starts(range(length))
+    steps = int(context.golden.document.decode["num_steps"])
     asked = np.ones((POSITIONS, stages), dtype=np.bool_)
-    for row, position in enumerate(sample_positions(max(1, starts))):
+    for row, position in enumerate(_sampled(context, length)):
         asked[row, stages - steps :] = position + np.arange(steps) < length
     return asked
+
+
+def _meant(context: Context, length: int, where: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+    """Return which sampled positions of a text are among those meant, bool [POSITIONS, 1]."""
+    meant = [
+        where is not None and position < len(where) and bool(where[position]) for position in _sampled(context, length)
+    ]
+    return np.array(meant, dtype=np.bool_)[:, None]
+
+
+def _sampled(context: Context, length: int) -> tuple[int, ...]:
+    decode = context.golden.document.decode
+    limits = Limits(int(decode["max_new_tokens"]), int(decode["num_steps"]), eos_ids=())
+    return sample_positions(max(1, limits.starts(range(length))))
 
 
 def _relative(ours: NDArray[np.float64], golden: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -175,6 +220,12 @@ def _relative(ours: NDArray[np.float64], golden: NDArray[np.float64]) -> NDArray
     difference = np.linalg.norm(np.nan_to_num(ours, nan=np.inf) - golden, axis=-1) / length
     result: NDArray[np.float64] = np.where(np.isfinite(difference), difference, np.inf)
     return result
+
+
+def agree(context: Context, ours: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return whether sketches [positions, WIDTH] are the same but for rounding, bool [positions]."""
+    same: NDArray[np.bool_] = _relative(ours[:, None], others[:, None])[:, 0] <= _tolerance(context)
+    return same
 
 
 def _tolerance(context: Context) -> float:

@@ -21,6 +21,7 @@ __all__ = [
     "Recorder",
     "Recording",
     "Resolved",
+    "Sampler",
     "StateView",
     "view_of",
 ]
@@ -144,6 +145,23 @@ class Recorder(Protocol):
             prompts: What to record, tokenised; the golden has one entry for each that the guide keeps.
             guide: Is told what was decoded and measured as soon as it is known.
             progress: Receives how far it is.
+        """
+        ...
+
+
+class Sampler(Protocol):
+    """An engine that can be run again to see its states at other positions than those that every run samples."""
+
+    def sample(
+        self, pair: Pair, prompts: Sequence[Prompt], continuations: Continuations, at: Mapping[str, tuple[int, ...]]
+    ) -> Sequence[PromptRecord]:
+        """Run some prompts once more; the records' sketches are of the positions asked for.
+
+        Args:
+            pair: The pair, with the engine settings to use.
+            prompts: What to measure, tokenised.
+            continuations: The reference continuations by prompt id.
+            at: By prompt id, `POSITIONS` starts; see `harness.counts.stages`.
         """
         ...
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from harness.engines.base import Engine, Prober, Recorder
+from harness.engines.base import Engine, Prober, Recorder, Sampler
 from harness.errors import InputError
 from harness.pair.pair import Pair
 
-__all__ = ["ENGINES", "as_served", "find_engine", "find_prober", "find_recorder", "split_engine"]
+__all__ = ["ENGINES", "as_served", "find_engine", "find_prober", "find_recorder", "find_sampler", "split_engine"]
 
 ENGINES = ("reference", "reference:replay", "reference:sequential", "reference:batched", "sglang", "server")
 
@@ -97,6 +97,16 @@ def find_recorder(name: str) -> Recorder:
             found=name,
             expected="reference, sglang or server",
         )
+    from harness.engines.reference.engine import ReferenceEngine
+
+    return ReferenceEngine(mode)
+
+
+def find_sampler(name: str) -> Sampler | None:
+    """Return the engine called `name` if it can be run again to see its states at chosen positions."""
+    base, mode = split_engine(name)
+    if base != "reference" or mode != "replay":
+        return None
     from harness.engines.reference.engine import ReferenceEngine
 
     return ReferenceEngine(mode)

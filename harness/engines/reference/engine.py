@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -47,6 +47,14 @@ class ReferenceEngine:
             records = self._records(pair, prompts, continuations, progress, notes.append)
         run = as_run(pair, records, f"reference:{self.mode}", time.perf_counter() - start)
         return replace(run, notes=tuple(notes))
+
+    def sample(
+        self, pair: Pair, prompts: Sequence[Prompt], continuations: Continuations, at: Mapping[str, tuple[int, ...]]
+    ) -> list[PromptRecord]:
+        """Run some prompts once more; see `harness.engines.base.Sampler`."""
+        with suitable_threads(pair):
+            known = [pair.limits.cut(continuations[prompt.id]) for prompt in prompts]
+            return replay(load(pair), prompts, known, at=[at[prompt.id] for prompt in prompts])
 
     def text_versions(self) -> dict[str, str]:
         """Return the versions that determine what the target decodes; see `harness.engines.base.Recorder`."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from harness.counts.rounds import Limits, walk
 from harness.counts.run import PromptRecord, TargetCheck, histogram_of
-from harness.counts.stages import POSITIONS, WIDTH, sample_at, sample_positions
+from harness.counts.stages import POSITIONS, WIDTH, sample_positions
 from harness.engines.reference.agreement import continuation_batches, forward_continuations
 from harness.engines.reference.loaded import LoadedModels
 from harness.models.chains import ParallelChains
@@ -40,6 +40,7 @@ def replay(
     *,
     max_rows: int | None = None,
     state_filter: StateFilter | None = None,
+    at: Sequence[tuple[int, ...]] | None = None,
     advance: Callable[[int], None] = lambda _count: None,
 ) -> list[PromptRecord]:
     """Measure a pair on known continuations.
@@ -50,13 +51,14 @@ def replay(
         continuations: Each prompt's known continuation, cut by the limits.
         max_rows: Most prompts in a batch.
         state_filter: Applied to the captured states, to measure what a disturbance of them does.
+        at: For each prompt, POSITIONS starts at which states are sketched; those of every golden if `None`.
         advance: Called with the number of prompts finished.
 
     Returns:
         Records in the prompts' order. "Accepted" means that the draft's token is the continuation's.
     """
     given = DraftInput(loaded.boundaries, state_filter)
-    return replay_all(loaded, [given], prompts, continuations, max_rows=max_rows, advance=advance)[0]
+    return replay_all(loaded, [given], prompts, continuations, max_rows=max_rows, at=at, advance=advance)[0]
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ def replay_all(
     continuations: Sequence[tuple[int, ...]],
     *,
     max_rows: int | None = None,
+    at: Sequence[tuple[int, ...]] | None = None,
     advance: Callable[[int], None] = lambda _count: None,
 ) -> list[list[PromptRecord]]:
     """Measure a draft on several inputs with one run of the target; returns what `replay` returns, for each input."""
@@ -87,7 +90,7 @@ def replay_all(
     # One capture of all boundaries that any input reads: the target's forward costs far more than the draft's.
     every = [boundary for given in inputs for boundary in given.boundaries]
     records: list[dict[int, PromptRecord]] = [{} for _ in inputs]
-    for seen in see(loaded.target, every, prompts, continuations, limits, max_rows=max_rows):
+    for seen in see(loaded.target, every, prompts, continuations, limits, max_rows=max_rows, at=at):
         for given, found in zip(inputs, records, strict=True):
             made = draft_on(loaded.draft, seen, given.boundaries, limits, given.state_filter)
             found.update(zip(seen.rows, made, strict=True))
@@ -106,7 +109,8 @@ class Seen:
         checks: The target's agreement with them.
         ids: int64 [B, T+1]: prompts and continuations, padded.
         states: The aux hidden states by boundary, [B, T, H].
-        samples: int64 [B, POSITIONS]: the positions that are sketched.
+        starts: For each row, at which starts states are sketched, POSITIONS of them.
+        samples: int64 [B, POSITIONS]: these positions, of prompt and continuation together.
         sketches: Every boundary at those positions, float32 [B, POSITIONS, num_layers + 1, WIDTH].
     """
 
@@ -116,6 +120,7 @@ class Seen:
     checks: list[TargetCheck]
     ids: Tensor
     states: Mapping[int, Tensor]
+    starts: list[tuple[int, ...]]
     samples: Tensor
     sketches: Tensor
 
@@ -129,6 +134,7 @@ def see(
     limits: Limits,
     *,
     max_rows: int | None = None,
+    at: Sequence[tuple[int, ...]] | None = None,
 ) -> Iterator[Seen]:
     """Run the target over prompts and continuations, batch by batch; `draft_on` then tries a wiring without it.
 
@@ -139,20 +145,24 @@ def see(
         continuations: Each prompt's continuation, cut by `limits`.
         limits: What ends a continuation.
         max_rows: Most prompts in a batch.
+        at: For each prompt, POSITIONS starts at which states are sketched; those of every golden if `None`.
     """
     # Repeats are captured once; order does not matter here, since each input concatenates in its own.
     wanted = tuple(dict.fromkeys(boundaries))
     for rows in continuation_batches(target, prompts, continuations, max_rows):
         batch = [prompts[row] for row in rows]
         known = [continuations[row] for row in rows]
-        samples = _samples(batch, known, limits).to(target.device)
+        starts = [
+            sample_positions(max(1, limits.starts(continuations[row]))) if at is None else at[row] for row in rows
+        ]
+        samples = _samples(batch, starts).to(target.device)
         with (
             target.capture(wanted) as capture,
             BoundarySketches(target.model, target.spec.num_layers, samples) as sketches,
         ):
             checks, ids = forward_continuations(target, batch, known)
             states = {boundary: capture.state(boundary) for boundary in wanted}
-        yield Seen(rows, batch, known, checks, ids, states, samples, sketches.stacked())
+        yield Seen(rows, batch, known, checks, ids, states, starts, samples, sketches.stacked())
 
 
 @torch.inference_mode()
@@ -178,7 +188,7 @@ def draft_on(
     states = torch.cat([seen.states[boundary] for boundary in boundaries], dim=-1)
     if state_filter is not None:
         states = state_filter(states)
-    tables = _run_draft(draft, draft.from_target(), seen.ids, states, seen.prompts, seen.continuations, limits)
+    tables = _run_draft(draft, draft.from_target(), states, seen, limits)
     sketches = torch.cat(
         (
             seen.sketches,
@@ -219,13 +229,10 @@ def draft_on(
     return records
 
 
-def _samples(prompts: Sequence[Prompt], continuations: Sequence[tuple[int, ...]], limits: Limits) -> Tensor:
-    """Return the positions that are sketched, int64 [B, POSITIONS]."""
+def _samples(prompts: Sequence[Prompt], starts: Sequence[tuple[int, ...]]) -> Tensor:
+    """Return the positions that are sketched, int64 [B, POSITIONS]: the last that each round knows."""
     return torch.tensor(
-        [
-            sample_at(len(prompt.ids), limits.starts(continuation))
-            for prompt, continuation in zip(prompts, continuations, strict=True)
-        ]
+        [[len(prompt.ids) - 1 + start for start in row] for prompt, row in zip(prompts, starts, strict=True)]
     )
 
 
@@ -252,17 +259,9 @@ class _Tables:
     sketches: Tensor
 
 
-def _run_draft(
-    draft: Eagle3Draft,
-    inverse: Tensor,
-    ids: Tensor,
-    states: Tensor,
-    prompts: list[Prompt],
-    continuations: list[tuple[int, ...]],
-    limits: Limits,
-) -> _Tables:
+def _run_draft(draft: Eagle3Draft, inverse: Tensor, states: Tensor, seen: Seen, limits: Limits) -> _Tables:
     """Run the draft at every position at which a round could start."""
-    steps = limits.num_steps
+    ids, prompts, continuations, steps = seen.ids, seen.prompts, seen.continuations, limits.num_steps
     counts = [limits.starts(continuation) for continuation in continuations]
     width = max(counts)
     if width == 0:
@@ -281,7 +280,7 @@ def _run_draft(
     # Both passes share step 0, whose input is known: the teacher-forced pass goes on with `chains`, the free one with
     # this copy.
     first_step = chains.only(offsets.expand(len(prompts), -1))
-    samples = torch.tensor([sample_positions(max(1, count)) for count in counts], device=ids.device)
+    samples = torch.tensor(seen.starts, device=ids.device)
     forced = _teacher_forced(draft, chains, inverse, ids, starts, samples, steps)
     proposed = _free(draft, first_step, forced.argmaxes, ids, starts).cpu().numpy()
     rows = []
