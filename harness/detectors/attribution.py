@@ -161,9 +161,9 @@ def positions_to_sample(context: Context) -> dict[str, tuple[int, ...]]:
 def attribute_again(context: Context, records: Sequence[PromptRecord]) -> Attribution:
     """Name the stage that differs where the proposals changed, from a second run that was sampled there.
 
-    The golden does not have states of these positions. But it says which boundary is in which slot, and the second run shows
-    both. If each slot holds its boundary's state, the fault is before the boundaries' states are read or after they are
-    concatenated: which of the two is not known.
+    The golden does not have states of these positions. But it says which boundary is in which slot, and the second run
+    shows both. If each slot holds its boundary's state, the fault is before the boundaries' states are read or after
+    they are concatenated: which of the two is not known.
 
     Args:
         context: The first run next to its golden.
