@@ -161,9 +161,9 @@ def positions_to_sample(context: Context) -> dict[str, tuple[int, ...]]:
 def attribute_again(context: Context, records: Sequence[PromptRecord]) -> Attribution:
     """Name the stage that differs where the proposals changed, from a second run that was sampled there.
 
-    The golden has no states of these positions. But it says which boundary is in which slot, and the second run shows
-    both. If each slot holds its boundary's state, the fault is before the boundaries' states are read or after they are
-    concatenated: which of the two is not known.
+    The golden does not have states of these positions. But it says which boundary is in which slot, and the second run
+    shows both. If each slot holds its boundary's state, the fault is before the boundaries' states are read or after
+    they are concatenated: which of the two is not known.
 
     Args:
         context: The first run next to its golden.
@@ -194,8 +194,8 @@ _LEAST_EXPLAINED = 0.95
 def _mapped_otherwise(context: Context) -> bool:
     """Whether another map from draft ids to target ids explains the first tokens of the chains that changed.
 
-    Then each token of the run stands in the place of one and the same token of the golden, at every position. States
-    that differ move some positions of a token and leave others.
+    Then each token of the run has replaced one and the same token of the golden, at every position. States that differ
+    replace a token at some positions and leave it at others.
     """
     sides = [
         (record.proposals[:, 0], tensors.proposals[:, 0])

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from harness.detectors.base import State
 
-__all__ = ["UNDECIDED", "exit_code", "verdict"]
+__all__ = ["UNDECIDED", "exit_code", "is_failure", "verdict"]
 
 _ORDER = (State.REGRESSION, State.CHANGED, State.NOT_MEASURED, State.INCONCLUSIVE, State.PASS)
 UNDECIDED = frozenset({State.NOT_MEASURED, State.INCONCLUSIVE})
@@ -39,3 +39,16 @@ def exit_code(states: Iterable[State], *, strict: bool) -> int:
     if state is State.REGRESSION or (state is State.CHANGED and strict):
         return 1
     return 3 if present & UNDECIDED or state in UNDECIDED else 0
+
+
+def is_failure(state: State, status: int) -> bool:
+    """Return whether the test of one detector fails.
+
+    Every detector that found a change fails if the check as a whole does not pass. Otherwise the only test that fails
+    could be one that is undecided, while the one that names the cause passes.
+
+    Args:
+        state: What the detector found.
+        status: The exit status of the whole check.
+    """
+    return state is State.REGRESSION or state in UNDECIDED or (state is State.CHANGED and status != 0)

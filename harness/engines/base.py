@@ -161,7 +161,7 @@ class Sampler(Protocol):
             pair: The pair, with the engine settings to use.
             prompts: What to measure, tokenised.
             continuations: The reference continuations by prompt id.
-            at: By prompt id, `POSITIONS` starts; see `harness.counts.stages`.
+            at: Which starts are sampled, by prompt id; `harness.counts.stages.POSITIONS` of them.
         """
         ...
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harness.detectors import DETECTORS, State
+from harness.detectors.gate import is_failure
 from harness.errors import HarnessError, InputError, one_line
 from harness.golden.same_name import require_one_pair
 from harness.pair.pairfile import PairFile, read_pair_file
@@ -110,11 +111,7 @@ class DetectorItem(pytest.Item):
         ]
         if finding.state is State.NOT_APPLICABLE:
             pytest.skip(f"not applicable: {one_line(finding.message)}")
-        failing = {State.REGRESSION, State.INCONCLUSIVE, State.NOT_MEASURED}
-        if result.exit_code:
-            # Also of a pair that is not strict, next to a detector that could not decide: what is proven is the cause.
-            failing.add(State.CHANGED)
-        if finding.state in failing:
+        if is_failure(finding.state, result.exit_code):
             raise PairFailedError(f"{self.name}: {one_line(finding.message)}\n\n{failure(result)}")
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:

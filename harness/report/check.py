@@ -83,7 +83,7 @@ def failure(result: CheckResult) -> str:
     fired = {name: finding.message for name, finding in result.findings.items() if finding.state not in quiet}
     lines += [f"  {name}: {one_line(message)}" for name, message in fired.items()]
     if result.undecided and result.verdict not in UNDECIDED:
-        # What is proven is said first. A warning beside it ends with the status of what is undecided.
+        # What is proven comes first. A warning next to it ends with the status of what is undecided.
         lines.append(f"  undecided: {', '.join(result.undecided)}{'; exit 3' if result.exit_code == 3 else ''}")
     lines += [f"  note: {note}" for note in notes(result)]
     lines.append(f"  next: {next_step(result)}")

@@ -7,7 +7,7 @@ one prompt, late in every text, or only between the positions that are sampled.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,10 @@ from suites.support.damage import edit_tensors
 
 pytestmark = pytest.mark.slow
 
-PAIR = prepare("tiny")
+_TINY = prepare("tiny")
+# Faults at few positions: at a larger alpha the noise of rounding, measured on all prompts, does not explain them.
+_GATE = _TINY.settings.gate.model_copy(update={"alpha": 0.2})
+PAIR = replace(_TINY, settings=_TINY.settings.model_copy(update={"gate": _GATE}))
 GOLDEN = load_golden(find_golden(PAIR, DEFAULT))
 PROMPTS = load_prompts(PAIR)
 

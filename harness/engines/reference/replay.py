@@ -51,7 +51,7 @@ def replay(
         continuations: Each prompt's known continuation, cut by the limits.
         max_rows: Most prompts in a batch.
         state_filter: Applied to the captured states, to measure what a disturbance of them does.
-        at: For each prompt, POSITIONS starts at which states are sketched; those of every golden if `None`.
+        at: POSITIONS starts of each prompt at which states are sketched; those of every golden if `None`.
         advance: Called with the number of prompts finished.
 
     Returns:
@@ -109,7 +109,7 @@ class Seen:
         checks: The target's agreement with them.
         ids: int64 [B, T+1]: prompts and continuations, padded.
         states: The aux hidden states by boundary, [B, T, H].
-        starts: For each row, at which starts states are sketched, POSITIONS of them.
+        starts: POSITIONS starts of each row, at which states are sketched.
         samples: int64 [B, POSITIONS]: these positions, of prompt and continuation together.
         sketches: Every boundary at those positions, float32 [B, POSITIONS, num_layers + 1, WIDTH].
     """
@@ -145,7 +145,7 @@ def see(
         continuations: Each prompt's continuation, cut by `limits`.
         limits: What ends a continuation.
         max_rows: Most prompts in a batch.
-        at: For each prompt, POSITIONS starts at which states are sketched; those of every golden if `None`.
+        at: POSITIONS starts of each prompt at which states are sketched; those of every golden if `None`.
     """
     # Repeats are captured once; order does not matter here, since each input concatenates in its own.
     wanted = tuple(dict.fromkeys(boundaries))

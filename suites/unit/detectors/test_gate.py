@@ -9,7 +9,7 @@ import pytest
 from harness.counts.statistics import Interval
 from harness.detectors.acceptance import judge_drop, judge_floor
 from harness.detectors.base import State
-from harness.detectors.gate import exit_code, verdict
+from harness.detectors.gate import exit_code, is_failure, verdict
 
 # Every set of states that is not a matter of `pass` and `not_applicable` alone: r(egression), c(hanged),
 # n(ot measured), i(nconclusive). The verdict, the exit status if the pair is not strict, and if it is.
@@ -60,6 +60,22 @@ def test_verdict_and_exit_status_of_every_set(letters: str, others: list[State])
 def test_nothing_applicable_is_not_a_pass() -> None:
     assert verdict([]) is State.NOT_MEASURED
     assert exit_code([], strict=False) == 3
+
+
+@pytest.mark.parametrize(
+    ("state", "statuses"),
+    [
+        ("regression", [0, 1, 3]),
+        ("changed", [1, 3]),
+        ("not_measured", [0, 1, 3]),
+        ("inconclusive", [0, 1, 3]),
+        ("pass", []),
+        ("not_applicable", []),
+    ],
+)
+def test_which_detector_fails_its_test(state: str, statuses: list[int]) -> None:
+    """A change is a warning only if the check passes as a whole: it may be what explains the test that fails."""
+    assert [status for status in (0, 1, 3) if is_failure(State(state), status)] == statuses
 
 
 def _interval(low: float, estimate: float, high: float) -> Interval:
