@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -16,6 +17,7 @@ from harness.engines.reference.greedy import greedy_continuations
 from harness.engines.reference.loaded import LoadedPair, load
 from harness.engines.reference.noise import jittered, measure_noise
 from harness.engines.reference.replay import DraftInput, replay, replay_all
+from harness.engines.reference.round_views import shown_stages
 from harness.engines.reference.sequential import propose, sequential
 from harness.engines.reference.threads import suitable_threads
 from harness.engines.shared.decoded import as_run, torch_versions
@@ -43,7 +45,12 @@ class ReferenceEngine:
         start = time.perf_counter()
         with suitable_threads(pair):
             records = self._records(pair, prompts, continuations, progress)
-        return as_run(pair, records, f"reference:{self.mode}", time.perf_counter() - start)
+        run = as_run(pair, records, f"reference:{self.mode}", time.perf_counter() - start)
+        if self.mode == "replay":
+            return run
+        return replace(
+            run, stages=shown_stages(pair.target.num_layers, len(pair.boundaries), pair.settings.decode.num_steps)
+        )
 
     def text_versions(self) -> dict[str, str]:
         """Return the versions that determine what the target decodes; see `harness.engines.base.Recorder`."""
@@ -82,9 +89,9 @@ class ReferenceEngine:
             steps = loaded.limits.num_steps
             following = torch.cat((ids[:, 1:], bonus), dim=1)
             cache = DraftCache(draft, 1, ids.shape[1] + steps + 1)
-            chain = propose(draft, cache, following, states, 0, steps)
+            proposed = propose(draft, cache, following, states, 0, steps)
             fused = draft.fuse(states.to(draft.dtype))
-        return Probe(slots, view_of(states), view_of(fused), tuple(chain[0].tolist()))
+        return Probe(slots, view_of(states), view_of(fused), tuple(proposed.chain[0].tolist()))
 
     def _records(
         self, pair: Pair, prompts: Sequence[Prompt], references: Continuations | None, progress: Progress
