@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from harness.counts.run import PromptRecord
 
-__all__ = ["UNKNOWN", "changed_chains", "known_chains"]
+__all__ = ["UNKNOWN", "changed_chains", "known_chains", "shared_length"]
 
 UNKNOWN = -1
 """In place of the tokens of a chain that an engine does not know."""
@@ -36,6 +36,14 @@ def known_chains(record: PromptRecord, starts: int, k: int) -> NDArray[np.int64]
     return result
 
 
+def shared_length(ours: Sequence[int], theirs: Sequence[int] | NDArray[np.int32]) -> int:
+    """Return how many tokens two texts begin with in common."""
+    common = min(len(ours), len(theirs))
+    differs = np.asarray(ours[:common]) != np.asarray(theirs[:common])
+    # argmax of booleans is the first that is true.
+    return int(differs.argmax()) if differs.any() else common
+
+
 def changed_chains(
     record: PromptRecord, text: Sequence[int] | NDArray[np.int32], chains: NDArray[np.integer]
 ) -> NDArray[np.bool_] | None:
@@ -57,10 +65,7 @@ def changed_chains(
         return changed
     if record.chains is None or record.rounds is None:
         return None
-    common = min(len(record.continuation), len(text))
-    differs = np.asarray(record.continuation[:common]) != np.asarray(text[:common])
-    # argmax of booleans is the first that is true.
-    same = int(differs.argmax()) if differs.any() else common
+    same = shared_length(record.continuation, text)
     return np.array(
         [
             bool((np.asarray(chain) != chains[start]).any())

@@ -54,7 +54,8 @@ class PromptRecord:
         eos_round: The round that ended in EOS, if one did.
         proposals: int64 [n, k]: the chain proposed at each of the n positions at which a round could start, target ids.
         logprobs: float32 [n, k]: the draft's log-probability of the text's token, teacher-forced, by step; NaN past the
-            end of the text and for tokens outside the draft's vocabulary.
+            end of the text and for tokens outside the draft's vocabulary. An engine that decodes knows it at its own
+            rounds, for the steps whose inputs are the text's tokens, and has NaN elsewhere.
         correct: int8 [n, k]: 1 if the draft's teacher-forced argmax is the text's token, 0 if not, -1 past the end of
             the text.
         target: The target's agreement with the reference continuation; `None` without one.
@@ -64,6 +65,8 @@ class PromptRecord:
         chains: The chain proposed in each round, that of the EOS round last; `None` if the engine does not decode.
         sketches: float32 [POSITIONS, stages, WIDTH]: every stage at the sampled positions; see
             `harness.counts.stages`.
+        sketched: bool [POSITIONS, stages]: which of the sketches were taken, by an engine that takes them at its own
+            rounds; `None` if all of the run's stages were, at every position.
     """
 
     id: str
@@ -82,6 +85,7 @@ class PromptRecord:
     deterministic: bool | None = None
     chains: tuple[tuple[int, ...], ...] | None = None
     sketches: NDArray[np.float32] | None = None
+    sketched: NDArray[np.bool_] | None = None
 
     def starts(self) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Yield the position at which each round started and the chain it proposed; nothing if they are not known."""

@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from harness.counts.own_rounds import comparable_logprobs
+from harness.counts.run import PromptRecord
 from harness.counts.statistics import PairedInterval, paired_mean
 from harness.detectors.base import Context, Finding, Question, State
 
@@ -38,7 +41,7 @@ class LikelihoodFigures:
 def detect(context: Context) -> Finding[LikelihoodFigures]:
     """Compare the teacher-forced log-probability of the reference tokens, all steps together, and step by step."""
     rows = [
-        (record.logprobs, tensors.logprobs)
+        _common(record, tensors.continuation, tensors.logprobs)
         for record, _, tensors in context.pairs()
         if record.logprobs is not None and tensors.logprobs is not None
     ]
@@ -75,6 +78,21 @@ def detect(context: Context) -> Finding[LikelihoodFigures]:
     if abs(overall.estimate) <= floor:
         text = f"unchanged ({text}, rounding up to {floor:.1e})"
     return Finding(State.PASS, text, figures)
+
+
+def _common(
+    record: PromptRecord, text: NDArray[np.int32], golden: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return both sides' log-probabilities, each [n, k]; NaN on the golden's side where ours were not asked.
+
+    An engine that decodes knows them at its own rounds, on a text of its own.
+    """
+    assert record.logprobs is not None
+    known = comparable_logprobs(record, text, len(golden))
+    ours = np.full_like(golden, np.nan)
+    count = min(len(golden), len(record.logprobs))
+    ours[:count] = record.logprobs[:count]
+    return ours, np.where(known, golden, np.float32("nan"))
 
 
 def _losses(rows: list[tuple[np.ndarray, np.ndarray]], step: int | slice) -> tuple[list[float], list[int]]:

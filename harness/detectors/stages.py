@@ -13,10 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.counts.own_rounds import comparable_sketches
 from harness.counts.rounds import Limits
+from harness.counts.run import PromptRecord
 from harness.counts.stages import POSITIONS, sample_positions, stage_names
 from harness.counts.statistics import Unbounded
 from harness.detectors.base import Context, Finding, State
+from harness.golden.tensors import GoldenTensors
 
 __all__ = [
     "Positions",
@@ -180,10 +183,29 @@ def _sketches(
         asked &= np.array([name in context.run.stages for name in _names(context)])
     if at is not None:
         asked &= np.concatenate([_meant(context, len(tensors.continuation), at.get(name)) for name, tensors in ids])
+    asked &= np.concatenate(
+        [
+            _taken(context, record, tensors)
+            for record, _, tensors in context.pairs()
+            if record.sketches is not None and tensors.sketches is not None
+        ]
+    )
     known = asked.any(axis=1)
     if not known.any():
         return None
     return ours[known].astype(np.float64), golden[known].astype(np.float64), asked[known].astype(np.bool_)
+
+
+def _taken(context: Context, record: PromptRecord, tensors: GoldenTensors) -> NDArray[np.bool_]:
+    """Return which of a record's sketches were taken on the golden's text, bool [POSITIONS, stages]."""
+    decode = context.golden.document.decode
+    steps = int(decode["num_steps"])
+    limits = Limits(int(decode["max_new_tokens"]), steps, eos_ids=())
+    ours, theirs = (
+        sample_positions(max(1, limits.starts(range(len(text)))))
+        for text in (record.continuation, tensors.continuation)
+    )
+    return comparable_sketches(record, tensors.continuation, (ours, theirs), steps)
 
 
 def _asked(context: Context, length: int, stages: int) -> NDArray[np.bool_]:

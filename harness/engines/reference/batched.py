@@ -13,6 +13,7 @@ from harness.engines.reference.batches import batches, pad
 from harness.engines.reference.draft_cache import DraftCache
 from harness.engines.reference.loaded import LoadedModels
 from harness.engines.reference.ragged_cache import RaggedCache
+from harness.engines.reference.round_views import Proposed, RoundViewer
 from harness.engines.reference.sequential import decode_one
 from harness.engines.reference.target_cache import require_revocable
 from harness.engines.shared.decoded import Decoded, to_record
@@ -52,6 +53,7 @@ def decode_batch(loaded: LoadedModels, prompts: Sequence[Sequence[int]]) -> list
     capacity = ids.shape[1] + limits.text_length + steps + 1
     cache = RaggedCache(target.spec.num_layers, len(prompts), capacity)
     draft_cache = DraftCache(draft, len(prompts), capacity)
+    viewer = RoundViewer(loaded)
     positions = torch.arange(ids.shape[1], device=device).expand_as(ids)
     with target.capture(loaded.boundaries) as capture:
         mask = cache.at(positions, target.dtype)
@@ -64,13 +66,14 @@ def decode_batch(loaded: LoadedModels, prompts: Sequence[Sequence[int]]) -> list
         following = torch.cat((ids[:, 1:], ids[:, :1]), dim=1).scatter(1, lengths[:, None] - 1, bonus)
         states, added = capture.concatenated(), lengths
         while any(result.going() for result in results):
-            chain = _propose(draft, draft_cache, following, states, positions, added, steps)
+            proposed = _propose(draft, draft_cache, following, states, positions, added, steps)
+            chain = proposed.chain
             start = torch.gather(positions, 1, added[:, None] - 1) + 1
             verified = torch.cat((bonus, chain), dim=1)
             positions = start + torch.arange(steps + 1, device=device)
             mask = cache.at(positions, target.dtype)
             predicted = target.forward(verified, cache=cache, mask=mask, positions=positions).argmax(-1)
-            accepted = _verify(results, chain, predicted)
+            accepted = _verify(results, proposed, predicted, viewer)
             # Finished rows stay in the batch, since removing them would copy every cache.
             going = torch.tensor([result.going() for result in results], device=device)
             bonus = torch.gather(predicted, 1, accepted[:, None])
@@ -82,13 +85,18 @@ def decode_batch(loaded: LoadedModels, prompts: Sequence[Sequence[int]]) -> list
     return results
 
 
-def _verify(results: list[Decoded], chain: Tensor, predicted: Tensor) -> Tensor:
+def _verify(results: list[Decoded], proposed: Proposed, predicted: Tensor, viewer: RoundViewer) -> Tensor:
     """Give each unfinished row its round; return the accepted counts, int64 [B]."""
-    accepted = [
-        result.verify(proposed, tokens) if result.going() else 0
-        for result, proposed, tokens in zip(results, chain.tolist(), predicted.tolist(), strict=True)
-    ]
-    return torch.tensor(accepted, device=chain.device)
+    accepted = []
+    for result, chain, tokens, view in zip(
+        results, proposed.chain.tolist(), predicted.tolist(), viewer.views(proposed, predicted), strict=True
+    ):
+        if result.going():
+            accepted.append(result.verify(chain, tokens))
+            result.views.append(view)
+        else:
+            accepted.append(0)
+    return torch.tensor(accepted, device=predicted.device)
 
 
 def _propose(
@@ -99,7 +107,7 @@ def _propose(
     positions: Tensor,
     added: Tensor,
     steps: int,
-) -> Tensor:
+) -> Proposed:
     """Extend the draft with target states and propose a chain in each row.
 
     Args:
@@ -110,16 +118,20 @@ def _propose(
         positions: int64 [B, T].
         added: int64 [B]: how many of the T positions are real in each row.
         steps: Chain length k.
-
-    Returns:
-        int64 [B, k], target ids.
     """
     last = added[:, None] - 1
-    outputs = cache.run_ragged(following, draft.fuse(states.to(draft.dtype)), positions)
-    hidden = torch.gather(outputs, 1, last[..., None].expand(-1, -1, outputs.shape[-1]))
+    fused = draft.fuse(states.to(draft.dtype))
+    hidden = _at(cache.run_ragged(following, fused, positions), last)
     position = torch.gather(positions, 1, last)
-    chain = [draft.to_target(draft.logits(hidden).argmax(-1))]
+    logits = [draft.logits(hidden)]
+    chain = [draft.to_target(logits[-1].argmax(-1))]
     for step in range(1, steps):
         hidden = cache.run_ragged(chain[-1], draft.recycle(hidden), position + step)
-        chain.append(draft.to_target(draft.logits(hidden).argmax(-1)))
-    return torch.cat(chain, dim=1)
+        logits.append(draft.logits(hidden))
+        chain.append(draft.to_target(logits[-1].argmax(-1)))
+    return Proposed(torch.cat(chain, dim=1), _at(states, last), _at(fused, last), torch.cat(logits, dim=1))
+
+
+def _at(values: Tensor, index: Tensor) -> Tensor:
+    """Return positions int64 [B, 1] of values [B, T, W]."""
+    return torch.gather(values, 1, index[..., None].expand(-1, -1, values.shape[-1]))

@@ -17,6 +17,7 @@ from harness.engines.reference.greedy import greedy_continuations
 from harness.engines.reference.loaded import LoadedPair, load
 from harness.engines.reference.noise import jittered, measure_noise
 from harness.engines.reference.replay import DraftInput, replay, replay_all
+from harness.engines.reference.round_views import shown_stages
 from harness.engines.reference.sequential import propose, sequential
 from harness.engines.reference.threads import suitable_threads
 from harness.engines.shared.decoded import as_run, torch_versions
@@ -45,8 +46,12 @@ class ReferenceEngine:
         with suitable_threads(pair):
             notes: list[str] = []
             records = self._records(pair, prompts, continuations, progress, notes.append)
-        run = as_run(pair, records, f"reference:{self.mode}", time.perf_counter() - start)
-        return replace(run, notes=tuple(notes))
+        run = replace(as_run(pair, records, f"reference:{self.mode}", time.perf_counter() - start), notes=tuple(notes))
+        if self.mode == "replay":
+            return run
+        return replace(
+            run, stages=shown_stages(pair.target.num_layers, len(pair.boundaries), pair.settings.decode.num_steps)
+        )
 
     def sample(
         self, pair: Pair, prompts: Sequence[Prompt], continuations: Continuations, at: Mapping[str, tuple[int, ...]]
@@ -93,9 +98,9 @@ class ReferenceEngine:
             steps = loaded.limits.num_steps
             following = torch.cat((ids[:, 1:], bonus), dim=1)
             cache = DraftCache(draft, 1, ids.shape[1] + steps + 1)
-            chain = propose(draft, cache, following, states, 0, steps)
+            proposed = propose(draft, cache, following, states, 0, steps)
             fused = draft.fuse(states.to(draft.dtype))
-        return Probe(slots, view_of(states), view_of(fused), tuple(chain[0].tolist()))
+        return Probe(slots, view_of(states), view_of(fused), tuple(proposed.chain[0].tolist()))
 
     def _records(
         self,

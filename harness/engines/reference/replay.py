@@ -19,6 +19,7 @@ from harness.counts.run import PromptRecord, TargetCheck, histogram_of
 from harness.counts.stages import POSITIONS, WIDTH, sample_positions
 from harness.engines.reference.agreement import continuation_batches, forward_continuations
 from harness.engines.reference.loaded import LoadedModels
+from harness.engines.reference.round_views import token_logprobs
 from harness.models.chains import ParallelChains
 from harness.models.draft import Eagle3Draft
 from harness.models.precision import norm_dtype
@@ -379,11 +380,7 @@ def _teacher_forced(
         sketches.append(sketch(logits, samples))
         # The chain at j predicts token j+2 at step 0: its input is already the token after j.
         known = inverse[_known(ids, starts + 2 + step)]
-        scores = torch.log_softmax(logits, dim=-1, dtype=norm_dtype(logits.dtype))
-        logprob = torch.gather(scores, 2, known.clamp(min=0)[..., None])[..., 0]
-        # NaN means "not asked"; what was computed and is NaN must not hide behind it.
-        logprob = logprob.masked_fill(~torch.isfinite(logprob), float("-inf"))
-        logprobs.append(logprob.masked_fill(known < 0, float("nan")).float())
+        logprobs.append(token_logprobs(logits, known))
         argmax = logits.argmax(-1)
         argmaxes.append(draft.to_target(argmax))
         correct.append((argmax == known).to(torch.int8))

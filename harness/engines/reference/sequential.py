@@ -16,6 +16,7 @@ from harness.counts.rounds import RoundCounter
 from harness.counts.run import PromptRecord
 from harness.engines.reference.draft_cache import DraftCache
 from harness.engines.reference.loaded import LoadedModels
+from harness.engines.reference.round_views import Proposed, RoundViewer
 from harness.engines.reference.target_cache import growing_cache, keep_first, require_revocable
 from harness.engines.shared.decoded import Decoded, to_record
 from harness.models.draft import Eagle3Draft
@@ -35,7 +36,7 @@ def sequential(
         advance: Called with the number of prompts finished.
 
     Returns:
-        Records in the prompts' order, without what only replay knows.
+        Records in the prompts' order, with log-probabilities and sketches at their own rounds only.
 
     Raises:
         InputError: The target has layers that cannot take a rejected token back.
@@ -54,6 +55,7 @@ def decode_one(loaded: LoadedModels, prompt: Sequence[int]) -> Decoded:
     target, draft, limits = loaded.target, loaded.draft, loaded.limits
     cache = growing_cache()
     draft_cache = DraftCache(draft, 1, len(prompt) + limits.text_length + limits.num_steps)
+    viewer = RoundViewer(loaded)
     ids = torch.tensor([list(prompt)], device=target.device)
     with target.capture(loaded.boundaries) as capture:
         bonus = target.forward(ids, cache=cache, keep=1)[:, -1].argmax(-1, keepdim=True)
@@ -62,12 +64,14 @@ def decode_one(loaded: LoadedModels, prompt: Sequence[int]) -> Decoded:
         following = torch.cat((ids[:, 1:], bonus), dim=1)
         position = 0
         while decoded.going():
-            chain = propose(draft, draft_cache, following, states, position, limits.num_steps)
+            proposed = propose(draft, draft_cache, following, states, position, limits.num_steps)
+            chain = proposed.chain
             position += following.shape[1]
             # Verify the last token known and the chain: k+1 tokens, from `position` on.
             verified = torch.cat((bonus, chain), dim=1)
             predicted = target.forward(verified, cache=cache).argmax(-1)
             accepted = decoded.verify(chain[0].tolist(), predicted[0].tolist())
+            decoded.views += viewer.views(proposed, predicted)
             # Drop the keys of the rejected tokens; those of the accepted ones and of the last known token stay.
             keep_first(cache, position + accepted + 1)
             states = capture.concatenated()[:, : accepted + 1]
@@ -76,7 +80,9 @@ def decode_one(loaded: LoadedModels, prompt: Sequence[int]) -> Decoded:
     return decoded
 
 
-def propose(draft: Eagle3Draft, cache: DraftCache, following: Tensor, states: Tensor, first: int, steps: int) -> Tensor:
+def propose(
+    draft: Eagle3Draft, cache: DraftCache, following: Tensor, states: Tensor, first: int, steps: int
+) -> Proposed:
     """Extend the draft with target states and propose a chain.
 
     Args:
@@ -86,13 +92,13 @@ def propose(draft: Eagle3Draft, cache: DraftCache, following: Tensor, states: Te
         states: Concatenated boundaries [1, T, W] of the new positions.
         first: The first new position.
         steps: Chain length k.
-
-    Returns:
-        int64 [1, k], target ids.
     """
-    hidden = cache.run(following, draft.fuse(states.to(draft.dtype)), first)[:, -1:]
-    chain = [draft.to_target(draft.logits(hidden).argmax(-1))]
+    fused = draft.fuse(states.to(draft.dtype))
+    hidden = cache.run(following, fused, first)[:, -1:]
+    logits = [draft.logits(hidden)]
+    chain = [draft.to_target(logits[-1].argmax(-1))]
     for step in range(1, steps):
         hidden = cache.run(chain[-1], draft.recycle(hidden), first + following.shape[1] - 1 + step)
-        chain.append(draft.to_target(draft.logits(hidden).argmax(-1)))
-    return torch.cat(chain, dim=1)
+        logits.append(draft.logits(hidden))
+        chain.append(draft.to_target(logits[-1].argmax(-1)))
+    return Proposed(torch.cat(chain, dim=1), states[:, -1:], fused[:, -1:], torch.cat(logits, dim=1))

@@ -24,7 +24,7 @@ from harness.engines.sglang.data_only import data_only
 from harness.engines.sglang.installed import engine_environment, require_installed
 from harness.engines.sglang.launch import RunningEngine, launched
 from harness.engines.sglang.rounds import Round, read_capture, read_rounds
-from harness.engines.sglang.sketching import SketchingEngine, shown_stages
+from harness.engines.sglang.sketching import SketchingEngine, slot_stages
 from harness.engines.shared.decoded import Decoded, as_run, to_record
 from harness.engines.shared.process import Patience
 from harness.engines.shared.repeats import in_order, repeat_noise, shuffled
@@ -141,7 +141,7 @@ def _judged(
 
 def _as_run(pair: Pair, records: Sequence[PromptRecord], version: str, begun: float) -> Run:
     run = as_run(pair, records, "sglang", time.perf_counter() - begun)
-    return replace(run, versions={**run.versions, "sglang": version}, stages=shown_stages(pair))
+    return replace(run, versions={**run.versions, "sglang": version}, stages=slot_stages(pair))
 
 
 def cache_tokens(prompts: Sequence[Prompt], limits: Limits) -> int:

@@ -25,7 +25,7 @@ from harness.models.sketch import sketch_parts
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
 
-__all__ = ["SketchingEngine", "shown_stages"]
+__all__ = ["SketchingEngine", "slot_stages"]
 
 
 class SketchingEngine:
@@ -113,6 +113,6 @@ def _runs(positions: Sequence[int]) -> Iterator[tuple[int, int]]:
             begin = index
 
 
-def shown_stages(pair: Pair) -> tuple[str, ...]:
+def slot_stages(pair: Pair) -> tuple[str, ...]:
     """Return the stages that are sketched."""
     return tuple(f"slot {slot}" for slot in range(len(pair.boundaries)))

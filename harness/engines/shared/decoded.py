@@ -4,14 +4,35 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.counts.own_rounds import same_inputs
 from harness.counts.rounds import RoundCounter, accepted_prefix
 from harness.counts.run import PromptRecord, Run, histogram_of
+from harness.counts.stages import sample_positions
 from harness.pair.pair import Pair
 from harness.pair.prompts import Prompt
 
-__all__ = ["Decoded", "as_run", "to_record", "torch_versions"]
+__all__ = ["Decoded", "RoundView", "as_run", "to_record", "torch_versions"]
+
+
+@dataclass(frozen=True)
+class RoundView:
+    """What one round shows of what the draft was given and computed.
+
+    Attributes:
+        logprobs: float32 [k]: the log-probability, at each step, of the token that the target chose there; NaN for one
+            outside the draft's vocabulary.
+        sketches: float32 [stages, WIDTH]: the stages at the round's start; see `harness.counts.stages`.
+        sketched: bool [stages]: which of the stages the engine sketches.
+    """
+
+    logprobs: NDArray[np.float32]
+    sketches: NDArray[np.float32]
+    sketched: NDArray[np.bool_]
 
 
 @dataclass
@@ -22,11 +43,13 @@ class Decoded:
         continuation: Its tokens so far, past the limit if the last round went past it.
         counter: The rounds counted so far.
         chains: The chain proposed in each round, the EOS round included.
+        views: What each of these rounds shows; empty for an engine that shows nothing.
     """
 
     continuation: list[int]
     counter: RoundCounter
     chains: list[tuple[int, ...]] = field(default_factory=list)
+    views: list[RoundView] = field(default_factory=list)
 
     def going(self) -> bool:
         """Whether another round starts."""
@@ -45,7 +68,7 @@ class Decoded:
 def to_record(prompt: Prompt, decoded: Decoded) -> PromptRecord:
     """Return what a decoder knows about one prompt."""
     counter = decoded.counter
-    return PromptRecord(
+    record = PromptRecord(
         id=prompt.id,
         category=prompt.category,
         prompt_hash=prompt.hash,
@@ -56,6 +79,30 @@ def to_record(prompt: Prompt, decoded: Decoded) -> PromptRecord:
         eos_round=counter.eos_round,
         chains=tuple(decoded.chains),
     )
+    return _with_views(record, decoded) if decoded.views else record
+
+
+def _with_views(record: PromptRecord, decoded: Decoded) -> PromptRecord:
+    """Return a record with what its rounds show, where the text's tokens determine it."""
+    text, limits = record.continuation, decoded.counter.limits
+    starts = limits.starts(text)
+    logprobs = np.full((starts, limits.num_steps), np.nan, np.float32)
+    sampled = sample_positions(max(1, starts))
+    first = decoded.views[0]
+    sketches = np.full((len(sampled), *first.sketches.shape), np.nan, np.float32)
+    sketched = np.zeros(sketches.shape[:2], np.bool_)
+    for (start, chain), view in zip(record.starts(), decoded.views, strict=True):
+        steps = np.arange(limits.num_steps)
+        given = steps < same_inputs(chain, text, start)
+        # The last token that a step scores is the one after the text's last that it reads.
+        scored = given & (start + 1 + steps < len(text))
+        logprobs[start, scored] = view.logprobs[scored]
+        for row, position in enumerate(sampled):
+            if position == start:
+                sketches[row] = view.sketches
+                sketched[row] = view.sketched
+                sketched[row, -limits.num_steps :] &= given
+    return replace(record, logprobs=logprobs, sketches=sketches, sketched=sketched)
 
 
 def torch_versions() -> dict[str, str]:
