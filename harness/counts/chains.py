@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from harness.counts.run import PromptRecord
 
-__all__ = ["UNKNOWN", "changed_chains", "known_chains", "shared_length"]
+__all__ = ["UNKNOWN", "changed_chains", "compared_chains", "known_chains", "shared_length"]
 
 UNKNOWN = -1
 """In place of the tokens of a chain that an engine does not know."""
@@ -59,18 +59,34 @@ def changed_chains(
     Returns:
         bool, one for each position compared, in order; `None` if the record does not know any chain.
     """
+    compared = compared_chains(record, text, chains)
+    if compared is None:
+        return None
+    where, ours = compared
+    changed: NDArray[np.bool_] = (ours != chains[where]).any(axis=1)
+    return changed
+
+
+def compared_chains(
+    record: PromptRecord, text: Sequence[int] | NDArray[np.int32], chains: NDArray[np.integer]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Return where both sides know a chain, int64 [m], and the record's chains there, int64 [m, k].
+
+    Args:
+        record: A record of any engine.
+        text: The continuation that the chains belong to.
+        chains: [n, k]: the chains by position, rows of UNKNOWN included.
+
+    Returns:
+        `None` if the record does not know any chain.
+    """
     known: NDArray[np.bool_] = (chains != UNKNOWN).any(axis=1)
     if record.proposals is not None:
-        changed: NDArray[np.bool_] = (record.proposals[known] != chains[known]).any(axis=1)
-        return changed
+        where = np.flatnonzero(known)
+        return where, record.proposals[where]
     if record.chains is None or record.rounds is None:
         return None
-    same = shared_length(record.continuation, text)
-    return np.array(
-        [
-            bool((np.asarray(chain) != chains[start]).any())
-            for start, chain in record.starts()
-            if start < min(same, len(chains)) and known[start]
-        ],
-        dtype=np.bool_,
-    )
+    same = min(shared_length(record.continuation, text), len(chains))
+    rows = [(start, chain) for start, chain in record.starts() if start < same and known[start]]
+    starts = np.array([start for start, _ in rows], np.int64)
+    return starts, np.array([chain for _, chain in rows], np.int64).reshape(len(rows), chains.shape[1])

@@ -7,11 +7,13 @@ the vocabulary map comes after the draft's logits, and verification comes last.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from harness.counts.chains import compared_chains
 from harness.counts.rounds import accepted_prefix
 from harness.counts.run import PromptRecord
 from harness.counts.stages import POSITIONS
@@ -108,11 +110,23 @@ _NOT_SAMPLED = "states were not sampled where the first of them changed, so that
 
 
 def _changed(context: Context) -> Positions:
-    return {
-        record.id: (record.proposals != tensors.proposals).any(axis=1)
-        for record, _, tensors in context.pairs()
-        if record.proposals is not None and tensors.proposals is not None
-    }
+    """Return where the proposals are known to have changed."""
+    result = {}
+    for name, where, ours, golden in _chains(context):
+        result[name] = np.zeros(int(where[-1]) + 1 if len(where) else 0, dtype=np.bool_)
+        result[name][where] = (ours != golden).any(axis=1)
+    return result
+
+
+def _chains(context: Context) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.int64], NDArray[np.integer]]]:
+    """Yield each prompt's id, where both sides know a chain, int64 [m], and these chains, [m, k] each."""
+    for record, _, tensors in context.pairs():
+        if tensors.proposals is None:
+            continue
+        compared = compared_chains(record, tensors.continuation, tensors.proposals)
+        if compared is not None:
+            where, ours = compared
+            yield record.id, where, ours, tensors.proposals[where]
 
 
 def _named(context: Context, stage: str, at: Positions | None = None) -> Attribution:
@@ -197,11 +211,7 @@ def _mapped_otherwise(context: Context) -> bool:
     Then each token of the run has replaced one and the same token of the golden, at every position. States that differ
     replace a token at some positions and leave it at others.
     """
-    sides = [
-        (record.proposals[:, 0], tensors.proposals[:, 0])
-        for record, _, tensors in context.pairs()
-        if record.proposals is not None and tensors.proposals is not None
-    ]
+    sides = [(ours[:, 0], golden[:, 0]) for _, _, ours, golden in _chains(context)]
     if not sides:
         return False
     ours, golden = (np.concatenate(side) for side in zip(*sides, strict=True))
