@@ -83,9 +83,9 @@ def require_finite(pair: Pair, records: Sequence[PromptRecord]) -> None:
         InputError: A log-probability of the draft is not finite.
     """
     for record in records:
-        if record.correct is None or record.logprobs is None:
+        if record.logprobs is None:
             continue
-        # Replay writes NaN outside the position set, and minus infinity for any computed value that is not finite.
+        # Engines write NaN outside the position set, and minus infinity for any computed value that is not finite.
         if bool(np.isinf(record.logprobs).any()):
             raise InputError(
                 "the pair computes values that are not finite",

@@ -83,9 +83,9 @@ def detect(context: Context) -> Finding[LikelihoodFigures]:
 def _common(
     record: PromptRecord, text: NDArray[np.int32], golden: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return both sides' log-probabilities, each [n, k]; NaN on the golden's side where ours were not asked.
+    """Return a run's log-probabilities and the golden's, each [n, k].
 
-    An engine that decodes knows them at its own rounds, on a text of its own.
+    The golden's are NaN where ours were not asked.
     """
     assert record.logprobs is not None
     known = comparable_logprobs(record, text, len(golden))

@@ -70,7 +70,7 @@ class PairStep:
         """
         logits, states = self.forward(ids)
         following = torch.cat((ids[:, 1:], logits[:, -1:].argmax(-1)), dim=1)
-        return logits, states, propose(self._draft, self._cache, following, states, 0, self._steps)
+        return logits, states, propose(self._draft, self._cache, following, states, 0, self._steps).chain
 
 
 class Recorded:

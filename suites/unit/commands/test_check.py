@@ -21,9 +21,8 @@ def test_an_untouched_pair_passes_everywhere(recorded: Path) -> None:
     assert result.drop == PairedInterval(0.0, 0.0, 0.0, 0.0, prompts=6, alpha=ALPHA, changed_prompts=0)
 
 
-def test_what_a_decoding_engine_cannot_know_is_not_applicable(recorded: Path) -> None:
+def test_a_decoding_engine_is_judged_by_every_detector(recorded: Path) -> None:
+    """At its own rounds it knows the draft's log-probabilities and states as well."""
     result = check(prepare(recorded, engine="reference:sequential"))
-    found = states(result)
-    assert found["stages"] == found["likelihood"] == "not_applicable"
-    assert found["target"] == found["lossless"] == found["proposals"] == found["acceptance"] == "pass"
+    assert set(states(result).values()) == {"pass"}
     assert result.verdict == "pass"
