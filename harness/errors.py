@@ -7,7 +7,8 @@ file raises `InputError`; a traceback that reaches a user is a bug in the harnes
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -119,7 +120,7 @@ def invalid(
     name = ".".join(map(str, location))
     key = ", ".join(part for part in (where, name) if part) or None
     found: str | None = quote(value)
-    expected: str | None = _SHOULD.sub("", message)
+    expected: str | None = _SHOULD.sub("", _as_python_writes(message, first.get("ctx", {})))
     problem = "the value is not usable"
     match first["type"]:
         case "missing":
@@ -139,6 +140,14 @@ def invalid(
 
 # "Input should be a valid integer" is read after the word "expected".
 _SHOULD = re.compile(r"^\w+ should (be|have) ")
+
+
+def _as_python_writes(message: str, limits: Mapping[str, object]) -> str:
+    """Return a message with its limit as Python writes it: 1e-12, which pydantic writes out as 0.000000000001."""
+    for limit in limits.values():
+        if isinstance(limit, float) and message.endswith(written := f"{Decimal(repr(limit)):f}"):
+            return f"{message.removesuffix(written)}{limit!r}"
+    return message
 
 
 def _keys(model: type[pydantic.BaseModel], location: Sequence[int | str]) -> list[str]:

@@ -79,9 +79,13 @@ class StandIn(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._readable = True
+        self._overwrites = False
         self._values = _WithValues()
 
     def __enter__(self) -> Self:
+        # A parameter's values cannot be replaced in a wrapped tensor: a module that is moved or cast gets new ones.
+        self._overwrites = torch.__future__.get_overwrite_module_params_on_conversion()
+        torch.__future__.set_overwrite_module_params_on_conversion(True)
         self._values.__enter__()  # type: ignore[no-untyped-call]
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
@@ -89,6 +93,7 @@ class StandIn(TorchDispatchMode):
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
         self._values.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        torch.__future__.set_overwrite_module_params_on_conversion(self._overwrites)
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:

@@ -66,7 +66,6 @@ class _Anything:
 
 
 def test_what_a_golden_is_made_of_and_what_is_shown(tmp_path: Path) -> None:
-    # In bfloat16, so that no bfloat16 copy is made: modules of the stand-in can be moved only once.
     pair = prepare(write_pair(tmp_path), dtype="bfloat16")
     prompts, engine = load_prompts(pair)[:2], ReferenceEngine("replay")
     results = []

@@ -129,8 +129,9 @@ class _Folder:
         assert golden.document.tensors == self.undisturbed.tensors[_length(golden)]
 
     def left_over(self, golden: Golden) -> set[str]:
-        """Return the names of the golden's folder that belong to no golden."""
-        return {file.name for file in golden.file.parent.iterdir()} - {golden.file.name, golden.document.tensors}
+        """Return the names of the golden's folder that belong to no golden; the lock stays there."""
+        belong = {golden.file.name, golden.document.tensors, ".lock"}
+        return {file.name for file in golden.file.parent.iterdir()} - belong
 
     def clean(self, length: int) -> None:
         """Record undisturbed, after which nothing is left over."""

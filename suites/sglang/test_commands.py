@@ -30,10 +30,15 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return record_short(tmp_path_factory.mktemp("recorded"))
 
 
-def test_every_id_one_lower_is_seen_in_the_proposals(recorded: Path, tmp_path: Path) -> None:
+def test_every_id_one_lower_is_seen_in_the_states(recorded: Path, tmp_path: Path) -> None:
     result = check_shortest(copy_short(recorded, tmp_path, [0, 2, 5]), 4)
     assert result.exit_code == 1
-    assert states(result)["proposals"] == "changed"
+    assert states(result)["stages"] == "changed"
+    slots = [
+        f"slot {slot}: boundary {served} served, boundary {served + 1} expected"
+        for slot, served in enumerate((1, 3, 6))
+    ]
+    assert result.findings.stages.message.endswith(f"concat, {'; '.join(slots)}")
 
 
 def test_the_incident_the_other_way_round(tmp_path: Path) -> None:

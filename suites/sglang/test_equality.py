@@ -184,7 +184,7 @@ def test_check_says_what_the_wiring_is_worth(served: _Served, recorded: Path, tm
         "contract": "pass",
         "target": "pass",
         "lossless": "pass",
-        "stages": "not_applicable",
+        "stages": "pass",
         "proposals": "pass",
         "likelihood": "not_applicable",
         "acceptance": "pass",

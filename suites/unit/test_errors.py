@@ -54,9 +54,10 @@ def test_the_place_in_the_file_and_a_next_step_of_the_caller() -> None:
 
 def test_keys_have_the_names_that_the_file_gives_them() -> None:
     golden = json.loads((ROOT / "golden" / "tiny" / "reference-cpu-float32.json").read_text())
-    golden["noise"]["float32"]["windows"] = 3
+    golden["noise"]["float32"]["arms"][0]["blocks"] = 3
     error = _error(GoldenDocument, golden)
-    assert (error.key, error.expected) == ("noise.float32.windows", "one of blocks, changed, how, likelihood")
+    keys = "one of by_prompt, changed, drifted, evaluated, how, likelihood, windows"
+    assert (error.key, error.expected) == ("noise.float32.arms.0.blocks", keys)
 
 
 def test_an_engine_that_fails_does_not_control_the_terminal() -> None:
