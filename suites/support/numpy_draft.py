@@ -55,15 +55,15 @@ def read_safetensors(file: Path) -> dict[str, NDArray[Any]]:
 
 
 def _gelu_tanh(x: Float) -> Float:
-    return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return np.asarray(x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
 
 
 def _gelu(x: Float) -> Float:
-    return x / 2 * (1 + np.array([math.erf(value / math.sqrt(2)) for value in x]))
+    return np.asarray(x / 2 * (1 + np.array([math.erf(value / math.sqrt(2)) for value in x])))
 
 
 def _silu(x: Float) -> Float:
-    return x / (1 + np.exp(-x))
+    return np.asarray(x / (1 + np.exp(-x)))
 
 
 ACTIVATIONS: Mapping[str, Callable[[Float], Float]] = {
@@ -224,8 +224,7 @@ class NumpyDraft:
         past: list[_KeysValues] = []
         fused = [self.fuse(state) for state in states]
         hidden = [
-            self._layer(token, g, position, past)
-            for position, (token, g) in enumerate(zip(tokens, fused, strict=True))
+            self._layer(token, g, position, past) for position, (token, g) in enumerate(zip(tokens, fused, strict=True))
         ]
         return Prefix(np.stack(fused), np.stack(hidden), past)
 
