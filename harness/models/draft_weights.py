@@ -60,9 +60,10 @@ def load_draft(
                 expected="floating-point numbers",
             )
     _check_map(tensors, spec, file)
-    draft = Eagle3Draft(spec, num_boundaries)
+    # Cast first: by way of the module's float32, float64 weights would lose half of their digits.
+    draft = Eagle3Draft(spec, num_boundaries).to(dtype=dtype)
     draft.load_state_dict(tensors)
-    return draft.to(device=device, dtype=dtype).eval().requires_grad_(False)
+    return draft.to(device=device).eval().requires_grad_(False)
 
 
 def _read(spec: DraftSpec) -> dict[str, Tensor]:
