@@ -144,7 +144,13 @@ def in_bfloat16(loaded: LoadedPair) -> Target | None:
     """Return the target with weights and arithmetic in bfloat16."""
     if loaded.target.dtype == torch.bfloat16:
         return None
-    return _changed(loaded.target, lambda model: model.to(torch.bfloat16))
+    # The weights alone: the buffers of rotary frequencies stay exact, as in a target that is loaded in bfloat16.
+    return _changed(loaded.target, _cast_weights)
+
+
+def _cast_weights(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(torch.bfloat16)
 
 
 def in_int8(loaded: LoadedPair) -> Target | None:

@@ -14,12 +14,16 @@ from torch import Tensor, nn
 
 from harness.errors import InputError
 from harness.models.capture import BoundaryCapture, decoder_blocks
-from harness.models.checkpoint import Header, check_finite, read_headers, weight_files
+from harness.models.checkpoint import Header, check_finite, check_stored, read_headers, weight_files
+from harness.models.placement import Placement, held_tensor, offloaded
 from harness.models.precision import exact
+from harness.models.quantised import dequantise
 from harness.pair.quiet import quiet
 from harness.pair.target_spec import TargetSpec
 
 __all__ = ["Target", "auto_class", "load_target"]
+
+_ON_THE_CPU = Placement()
 
 
 class Target:
@@ -28,13 +32,15 @@ class Target:
     Args:
         model: A transformers causal language model in evaluation mode.
         spec: Its shape.
+        placement: Where it is; all on the device of its first weights if `None`.
     """
 
-    def __init__(self, model: nn.Module, spec: TargetSpec) -> None:
+    def __init__(self, model: nn.Module, spec: TargetSpec, placement: Placement | None = None) -> None:
         self.model = model
         self.spec = spec
         self.dtype = cast(torch.dtype, model.dtype)
-        self.device = cast(torch.device, model.device)
+        self.device = cast(torch.device, model.device) if placement is None else torch.device(placement.device)
+        self.notes = () if placement is None else tuple(placement.notes(model))
         # transformers 5.24 renamed past_key_values to cache.
         forward = inspect.signature(cast(Any, model).get_decoder().forward)
         self._cache_name = "cache" if "cache" in forward.parameters else "past_key_values"
@@ -42,7 +48,7 @@ class Target:
     @property
     def embedding(self) -> Tensor:
         """The embedding table [vocab, H]."""
-        return cast(Tensor, cast(Any, self.model).get_input_embeddings().weight)
+        return held_tensor(cast(Any, self.model).get_input_embeddings(), "weight")
 
     @property
     def config(self) -> Any:
@@ -60,7 +66,7 @@ class Target:
 
     def capture(self, boundaries: tuple[int, ...]) -> BoundaryCapture:
         """Return a context manager that captures boundaries during forward calls."""
-        return BoundaryCapture(self.model, self.spec.num_layers, boundaries)
+        return BoundaryCapture(self.model, self.spec.num_layers, boundaries, device=self.device)
 
     def forward(
         self,
@@ -103,11 +109,17 @@ class Target:
         return logits
 
 
-def load_target(spec: TargetSpec, *, dtype: torch.dtype, device: str = "cpu") -> Target:
-    """Load a target from its folder.
+def load_target(spec: TargetSpec, *, dtype: torch.dtype, placement: Placement = _ON_THE_CPU) -> Target:
+    """Load a target from its folder, each weight straight to its device.
+
+    Args:
+        spec: Its description.
+        dtype: What it computes in. What transformers keeps in float32, such as rotary frequencies, stays so.
+        placement: Where it is loaded to.
 
     Raises:
-        InputError: The weights are missing, corrupt, incomplete, unknown, misshapen or not finite.
+        InputError: The weights are missing, corrupt, incomplete, unknown, misshapen or not finite, are quantised in a
+            way that is not known, or cannot be placed.
     """
     import transformers
 
@@ -116,14 +128,16 @@ def load_target(spec: TargetSpec, *, dtype: torch.dtype, device: str = "cpu") ->
     with _running(spec, "loaded"):
         config = transformers.AutoConfig.from_pretrained(str(spec.path), local_files_only=True, trust_remote_code=False)
         auto = auto_class(config)
-    quantised = getattr(config, "quantization_config", None) is not None
+    quantised = dequantise(config, spec.path / "config.json")
     if not quantised:
         with _running(spec, "loaded"), torch.device("meta"):
             skeleton = auto.from_config(config, trust_remote_code=False)
         _require_sizes(skeleton, headers)
+    options = placement.options
     with _running(spec, "loaded"):
         model, info = auto.from_pretrained(
             str(spec.path),
+            config=config,
             dtype=dtype,
             output_loading_info=True,
             local_files_only=True,
@@ -132,16 +146,26 @@ def load_target(spec: TargetSpec, *, dtype: torch.dtype, device: str = "cpu") ->
             trust_remote_code=False,
             # So that wrong shapes are reported by us, with their names.
             ignore_mismatched_sizes=True,
+            **options,
         )
     _check_names(info, headers, spec)
     if not quantised:
         names = (name for name, tensor in model.named_parameters() if name in headers and tensor.is_floating_point())
         _require_numbers([name for name in names if not headers[name].dtype.startswith(("F", "BF"))], headers)
+    placement.require_usable(model)
+    elsewhere = set(offloaded(model))
     for name, tensor in model.named_parameters():
-        check_finite(name, tensor, headers[name].file if name in headers else spec.path)
+        if name not in elsewhere:
+            check_finite(name, tensor, headers[name].file if name in headers else spec.path)
+    check_stored(spec.path, elsewhere)
     decoder_blocks(model, spec.num_layers)
-    # NumPy-style conversion of buffers too: rotary frequencies of a float64 model must be float64.
-    target = Target(model.to(device=device, dtype=dtype).eval().requires_grad_(False), spec)
+    if not options:
+        model = model.to(device=placement.device)
+    if dtype == torch.float64:
+        # Buffers too: rotary frequencies of a float64 model must be float64. In a narrower dtype they must not be cast,
+        # since every position would be turned by another angle than in the engines.
+        model = model.to(dtype=dtype)
+    target = Target(model.eval().requires_grad_(False), spec, placement)
     _try(target)
     return target
 
