@@ -91,13 +91,15 @@ class Target:
                 always agree with it.
         """
         options: dict[str, Any] = {} if cache is None else {self._cache_name: cache}
+        # By index: told a number, Gemma 4 gives its last blocks those positions only, and so whoever captures their states.
+        kept = torch.arange(max(0, ids.shape[1] - keep), ids.shape[1], device=ids.device) if keep else 0
         with exact(self.dtype):
             output = self.model(
                 input_ids=ids,
                 attention_mask=mask,
                 position_ids=positions,
                 use_cache=cache is not None,
-                logits_to_keep=keep,
+                logits_to_keep=kept,
                 **options,
             )
         logits = cast(Tensor, output.logits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from harness.models.target import auto_class
 from harness.models.tiny import TINY_SIZES, TINY_TARGETS, move_norms_off_one
 from harness.pair.quiet import quiet
 from harness.testing import WRAPPERS, tiny_config
-from suites.support.random_pair import LIVE, PAIR, write_draft, write_prompts
+from suites.support.random_pair import LIVE, PAIR, TARGET_SEED, write_draft, write_prompts
 
 LAYERS, WINDOW = 4, 6
 _MIXED = ["sliding_attention", "full_attention"] * 2
@@ -108,7 +109,9 @@ NAMES = (*TINY_TARGETS, *OTHERS, *WRAPPERS)
 def config_of(name: str) -> Any | None:
     """Return transformers' config of one of `NAMES`; `None` if this release does not know the architecture."""
     if name in WRAPPERS:
-        return tiny_config(name, layers=LAYERS)
+        config = tiny_config(name, layers=LAYERS)
+        config.eos_token_id = config.text_config.eos_token_id = None
+        return config
     kind, extra = TINY_TARGETS[name] if name in TINY_TARGETS else OTHERS[name]
     if kind not in CONFIG_MAPPING:
         return None
@@ -123,10 +126,16 @@ def config_of(name: str) -> Any | None:
         return AutoConfig.for_model(kind, **sizes)
 
 
+def _number_layers(config: Any, file: Path) -> None:
+    """Write the number of layers, which Nemotron-H's checkpoints have and transformers leaves out when it saves one."""
+    if config.model_type == "nemotron_h":
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"num_hidden_layers": LAYERS}))
+
+
 def write_pair_of(config: Any, folder: Path) -> Path:
     """Write a pair whose target has a config of `config_of`, and return its pair file."""
     with quiet():
-        torch.manual_seed(0)
+        torch.manual_seed(TARGET_SEED)
         model = auto_class(config).from_config(config, dtype=torch.float32, trust_remote_code=False)
         move_norms_off_one(model)
         with torch.no_grad():
@@ -138,6 +147,7 @@ def write_pair_of(config: Any, folder: Path) -> Path:
             if head is not model.get_input_embeddings().weight:
                 head[LIVE:] = 0
         model.save_pretrained(folder / "target")
+    _number_layers(config, folder / "target" / "config.json")
     write_draft(folder / "draft")
     write_prompts(folder / "prompts.jsonl", (9, 3, 1, 14))
     file = folder / "random.pair.toml"

@@ -22,9 +22,11 @@ from harness.errors import InputError
 from harness.models.precision import MOST_DEVIATION, deviation
 from harness.models.target import Target, some_ids
 
-__all__ = ["CacheUse", "decodes_together", "fault_of", "require_revocable"]
+__all__ = ["LEAST_PROMPT", "CacheUse", "decodes_together", "fault_of", "require_revocable"]
 
-# A prompt, and the text from there on; a round of verification has this many tokens.
+LEAST_PROMPT = 2
+"""Tokens that a prompt must have for the use `ALONE`: a target with a state takes a single one for a step."""
+# Tokens of a prompt, of it with the text from there on, and of a round of verification.
 _PROMPT, _LENGTH, _ROUND = 9, 16, 4
 # By how much the second row's prompt is shorter.
 _SHORTER = 4
@@ -128,14 +130,17 @@ def _together(target: Target, ids: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _alone(target: Target, ids: Tensor) -> tuple[Tensor, Tensor]:
-    cache = DynamicCache(config=target.config)
-    prompt = ids[:, :_PROMPT]
-    target.forward(prompt, cache=cache, positions=positions_of(prompt, 0), keep=1)
-    logits = []
-    for position in range(_PROMPT, _LENGTH):
-        token = ids[:, position : position + 1]
-        logits.append(target.forward(token, cache=cache, positions=positions_of(token, position)))
-    return torch.cat(logits, dim=1), positions_of(ids, 0)[:, _PROMPT:]
+    every = positions_of(ids, 0)
+    logits, visited = [], []
+    # A state that is made of several tokens may not be full after the shortest prompt.
+    for length in (LEAST_PROMPT, _PROMPT):
+        cache = DynamicCache(config=target.config)
+        target.forward(ids[:, :length], cache=cache, positions=every[:, :length], keep=1)
+        for position in range(length, _LENGTH):
+            here = slice(position, position + 1)
+            logits.append(target.forward(ids[:, here], cache=cache, positions=every[:, here]))
+            visited.append(every[:, here])
+    return torch.cat(logits, dim=1), torch.cat(visited, dim=1)
 
 
 def _revocable(target: Target, ids: Tensor) -> tuple[Tensor, Tensor]:

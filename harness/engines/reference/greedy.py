@@ -10,7 +10,7 @@ from transformers.cache_utils import DynamicCache
 
 from harness.counts.rounds import Limits
 from harness.engines.reference.batches import batches, pad
-from harness.engines.reference.cache_trials import CacheUse, decodes_together, fault_of
+from harness.engines.reference.cache_trials import LEAST_PROMPT, CacheUse, decodes_together, fault_of
 from harness.engines.reference.memory import batch_tokens, is_out_of_memory
 from harness.engines.reference.ragged_cache import RaggedCache
 from harness.engines.reference.target_cache import positions_of
@@ -103,11 +103,12 @@ def _decode_one(target: Target, prompt: Sequence[int], limits: Limits) -> list[i
     position = 0
     continuation: list[int] = []
     while len(continuation) < limits.text_length:
-        token = target.forward(ids, cache=cache, positions=positions_of(ids, position), keep=1)[0, -1].argmax()
+        used = cache if position or ids.shape[1] >= LEAST_PROMPT else None
+        token = target.forward(ids, cache=used, positions=positions_of(ids, position), keep=1)[0, -1].argmax()
         continuation.append(int(token))
         if limits.ended(continuation):
             break
-        if cache is None:
+        if used is None:
             ids = torch.cat((ids, token.reshape(1, 1)), dim=1)
         else:
             position += ids.shape[1]
