@@ -91,7 +91,7 @@ class Target:
                 always agree with it.
         """
         options: dict[str, Any] = {} if cache is None else {self._cache_name: cache}
-        # By index: told a number, Gemma 4 gives its last blocks those positions only, and so whoever captures their states.
+        # By index: told a number, Gemma 4 runs its last blocks on those positions only, so states lack the others.
         kept = torch.arange(max(0, ids.shape[1] - keep), ids.shape[1], device=ids.device) if keep else 0
         with exact(self.dtype):
             output = self.model(

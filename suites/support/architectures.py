@@ -82,6 +82,8 @@ OTHERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {"head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "block_size": 8, "layer_types": _LINEAR},
     ),
     "mistral-window": ("mistral", {"head_dim": 8, "sliding_window": WINDOW}),
+    # Longer than the text on which caches are tried.
+    "mistral-long-window": ("mistral", {"head_dim": 8, "sliding_window": 20}),
     "nemotron-h": (
         "nemotron_h",
         {
