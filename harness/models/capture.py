@@ -32,6 +32,7 @@ def decoder_blocks(model: nn.Module, num_layers: int) -> nn.ModuleList:
             "the target's decoder blocks cannot be found",
             found=f"{type(model).__name__} without {num_layers} layers",
             expected="a transformers decoder with a layers list",
+            next_step="measure it by an engine that serves it, with --engine sglang or --endpoint",
         )
     return blocks
 

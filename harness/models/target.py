@@ -16,12 +16,15 @@ from harness.errors import InputError
 from harness.models.capture import BoundaryCapture, decoder_blocks
 from harness.models.checkpoint import Header, check_finite, check_stored, read_headers, weight_files
 from harness.models.placement import Placement, held_tensor, offloaded
-from harness.models.precision import exact
+from harness.models.precision import MOST_DEVIATION, deviation, exact
 from harness.models.quantised import dequantise
 from harness.pair.quiet import quiet
 from harness.pair.target_spec import TargetSpec
 
-__all__ = ["Target", "auto_class", "load_target"]
+__all__ = ["Target", "auto_class", "load_target", "some_ids"]
+
+# Tokens on which a target is tried when it has been loaded.
+_TRIED = 12
 
 _ON_THE_CPU = Placement()
 
@@ -94,13 +97,15 @@ class Target:
                 always agree with it.
         """
         options: dict[str, Any] = {} if cache is None else {self._cache_name: cache}
+        # By index: told a number, Gemma 4 runs its last blocks on those positions only, so states lack the others.
+        kept = torch.arange(max(0, ids.shape[1] - keep), ids.shape[1], device=ids.device) if keep else 0
         with exact(self.dtype):
             output = self.model(
                 input_ids=ids,
                 attention_mask=mask,
                 position_ids=positions,
                 use_cache=cache is not None,
-                logits_to_keep=keep,
+                logits_to_keep=kept,
                 **options,
             )
         logits = cast(Tensor, output.logits)
@@ -233,12 +238,39 @@ def _require_numbers(wrong: list[str], headers: dict[str, Header]) -> None:
 
 @torch.inference_mode()
 def _try(target: Target) -> None:
-    """Run the target once, so that a config that loads but cannot run, or computes NaN, is reported early."""
-    ids = torch.zeros(1, 2, dtype=torch.int64, device=target.device)
-    with _running(target.spec, "run"):
+    """Run the target on a few tokens, so that one that loads but cannot be measured is reported early."""
+    spec = target.spec
+    ids = some_ids(target, 1, _TRIED)
+    with _running(spec, "run"), target.capture(tuple(range(spec.num_layers + 1))) as capture:
         logits = target.forward(ids)
-    if logits.shape != (1, 2, target.spec.vocab_size) or not bool(torch.isfinite(logits).all()):
-        raise _unusable(target.spec, logits)
+        shapes = {tuple(capture.state(boundary).shape) for boundary in capture.boundaries}
+        earlier = target.forward(ids[:, : _TRIED // 2])
+    if logits.shape != (1, _TRIED, spec.vocab_size) or not bool(torch.isfinite(logits).all()):
+        raise _unusable(spec, logits)
+    expected = (1, _TRIED, spec.hidden_size)
+    if shapes != {expected}:
+        raise InputError(
+            f"the blocks of {spec.architecture} do not pass on one hidden state for each token",
+            file=spec.path,
+            found=f"states of shape {' and '.join(str(list(shape)) for shape in sorted(shapes - {expected}))}",
+            expected=f"shape {list(expected)}, of which the draft is given some",
+            next_step="measure it by an engine that serves it, with --engine sglang or --endpoint",
+        )
+    if (differs := deviation(logits[:, : _TRIED // 2], earlier)) > MOST_DEVIATION[target.dtype]:
+        raise InputError(
+            f"{spec.architecture} computes other logits for a token if more tokens follow it, with this transformers",
+            file=spec.path,
+            found=f"a difference of {differs:.2g} of the logits' spread",
+            expected=f"at most {MOST_DEVIATION[target.dtype]:g}",
+            next_step="install another release of transformers",
+        )
+
+
+def some_ids(target: Target, rows: int, length: int) -> Tensor:
+    """Return token ids, int64 [rows, length], to try a target on; the same each time."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(target.spec.vocab_size, (rows, length), generator=generator)
+    return ids.to(target.device)
 
 
 def _unusable(spec: TargetSpec, logits: Tensor) -> InputError:
