@@ -16,7 +16,16 @@ from harness.errors import InputError, quote
 from harness.files import is_file, read_json_object
 from harness.pair.hub import WEIGHT_NAMES
 
-__all__ = ["Header", "check_finite", "check_stored", "has_weights", "read_headers", "read_tensors", "weight_files"]
+__all__ = [
+    "Header",
+    "check_finite",
+    "check_stored",
+    "has_weights",
+    "read_headers",
+    "read_stored",
+    "read_tensors",
+    "weight_files",
+]
 
 
 @dataclass(frozen=True)
@@ -130,11 +139,20 @@ def check_stored(folder: Path, names: Iterable[str]) -> None:
     Raises:
         InputError: One of the tensors holds such a value.
     """
-    wanted = set(names)
+    for name, tensor, file in _chosen(folder, set(names)):
+        check_finite(name, tensor, file)
+
+
+def read_stored(folder: Path, names: Iterable[str]) -> dict[str, Tensor]:
+    """Read some tensors of a checkpoint as they are; those that it does not have are left out."""
+    return {name: tensor for name, tensor, _ in _chosen(folder, set(names))}
+
+
+def _chosen(folder: Path, wanted: set[str]) -> Iterator[tuple[str, Tensor, Path]]:
     for file in weight_files(folder) if wanted else ():
         for name, tensor in _pickled(file, "cpu").items() if _is_pickle(file) else _stored(file, wanted):
             if name in wanted:
-                check_finite(name, tensor, file)
+                yield name, tensor, file
 
 
 def _stored(file: Path, names: Collection[str] | None = None) -> Iterator[tuple[str, Tensor]]:

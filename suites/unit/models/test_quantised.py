@@ -11,7 +11,7 @@ import pytest
 import safetensors.torch
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, GptOssConfig, LlamaConfig
+from transformers import AutoModelForCausalLM, GptOssConfig, LlamaConfig, PreTrainedModel
 
 from harness.errors import InputError
 from harness.models.draft_weights import load_draft
@@ -109,6 +109,27 @@ def test_a_known_kind_is_read_exactly(
     for name, weight in meant.items():
         assert state[name].dtype == dtype
         torch.testing.assert_close(state[name].double(), weight.double(), rtol=tolerance, atol=0)
+
+
+@pytest.mark.parametrize(("write", "name"), [(_fp8, "v_proj.weight"), (_mxfp4, "gate_up_proj")])
+def test_a_release_that_passes_the_scales_over_is_refused(
+    write: Callable[[Path], dict[str, Tensor]], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The release is FAKE: a loader whose last quantised weights are off by a factor of two."""
+    write(tmp_path)
+    load = PreTrainedModel.from_pretrained.__func__  # type: ignore[attr-defined]
+
+    def off(cls: Any, *arguments: Any, **options: Any) -> Any:
+        model, info = load(cls, *arguments, **options)
+        for key, parameter in model.named_parameters():
+            if key.endswith(name):
+                parameter.data *= 2
+        return model, info
+
+    load_target(read_target_spec(tmp_path), dtype=torch.float32)
+    monkeypatch.setattr(PreTrainedModel, "from_pretrained", classmethod(off))
+    with pytest.raises(InputError, match=rf"does not dequantise this checkpoint exactly.*{name}"):
+        load_target(read_target_spec(tmp_path), dtype=torch.float32)
 
 
 @pytest.mark.parametrize("method", ["gptq", "awq", "compressed-tensors", "bitsandbytes", "one that is not known"])
