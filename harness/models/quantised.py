@@ -6,7 +6,7 @@ depend on which kernels a machine has for them, and no kernel is fetched from a 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from harness.errors import InputError
 from harness.models.checkpoint import read_stored
 
-__all__ = ["dequantise", "quantisation", "require_dequantised"]
+__all__ = ["dequantise", "quantisation", "settle_dequantised"]
 
 # Those that transformers dequantises exactly and that were tried: suites/unit/models/test_quantised.py.
 _READ = ("fp8", "mxfp4")
@@ -63,42 +63,52 @@ def dequantise(config: Any, file: Path) -> bool:
     return True
 
 
-def require_dequantised(model: nn.Module, folder: Path, names: Collection[str]) -> None:
-    """Compare the first and the last weight that was dequantised with what the checkpoint's numbers stand for.
+def settle_dequantised(model: nn.Module, folder: Path, names: Collection[str], dtype: torch.dtype) -> None:
+    """Compare a target that was dequantised with what the checkpoint's numbers stand for, and give it its dtype.
 
-    Releases of transformers differ in how they dequantise: 5.0 passes the scales over, without a word.
+    Releases of transformers differ in how they dequantise, and in the dtype of what comes of it.
 
     Args:
         model: The target, loaded from a quantised checkpoint.
         folder: The checkpoint.
-        names: The names of its tensors.
+        names: The names of its tensors. Those that transformers joins or renames are not compared.
+        dtype: What the weights that were quantised are cast to.
 
     Raises:
         InputError: A weight has another value, or none of those that were quantised is found in the model.
     """
     import transformers
 
-    held = dict(model.named_parameters())
-    scaled = [(name, f"{name}_scale_inv", name) for name in names if f"{name}_scale_inv" in names]
-    blocks = [(f"{name}_blocks", f"{name}_scales", name) for name in held if f"{name}_blocks" in names]
-    known = sorted(one for one in (*scaled, *blocks) if one[2] in held and not held[one[2]].is_meta)
-    found = "none of them" if not known else None
-    for numbers, scales, name in (known[:1] + known[-1:]) if known else ():
-        stored = read_stored(folder, (numbers, scales))
-        of = _scaled if numbers == name else _of_blocks
-        expected, ours = of(stored[numbers], stored[scales]), held[name].detach().cpu()
+    compared, found = 0, None
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta or not parameter.is_floating_point():
+            continue
+        parts = next((parts for parts in _parts(name) if all(part in names for part in parts)), None)
+        if parts is None:
+            continue
+        stored = read_stored(folder, parts)
+        expected = _MEANING[len(parts) - 1 if parts[0] == name else 2](*(stored[part] for part in parts))
         # bfloat16 on the way, whatever the dtype is.
-        if ours.shape != expected.shape or not torch.allclose(ours.float(), expected, rtol=2**-7, atol=0):
+        ours = parameter.detach().cpu().float()
+        if ours.shape != expected.shape or not torch.allclose(ours, expected, rtol=2**-7, atol=0):
             found = f"{name}, which has other values"
             break
-    if found is not None:
+        if len(parts) > 1:
+            parameter.data = parameter.data.to(dtype)
+            compared += 1
+    if found is not None or not compared:
         raise InputError(
             f"transformers {transformers.__version__} does not dequantise this checkpoint exactly",
             file=folder,
-            found=found,
+            found=found or "no weight that could be compared",
             expected="in each weight the number times its scale",
             next_step="use the release that constraints/cpu.txt names, or the checkpoint that this one was made from",
         )
+
+
+def _parts(name: str) -> tuple[tuple[str, ...], ...]:
+    """Return the names of the tensors that a weight may be stored as, the surest first."""
+    return (name, f"{name}_scale_inv"), (f"{name}_blocks", f"{name}_scales"), (name,)
 
 
 def _scaled(numbers: Tensor, scales: Tensor) -> Tensor:
@@ -120,3 +130,6 @@ def _of_blocks(blocks: Tensor, scales: Tensor) -> Tensor:
     pairs = torch.stack((blocks & 15, blocks >> 4), dim=-1).flatten(-2)
     numbers = values[pairs.long()] * torch.exp2(scales.float() - 127)[..., None]
     return numbers.flatten(-2).transpose(1, 2)
+
+
+_MEANING: tuple[Callable[..., Tensor], ...] = (lambda stored: stored.float(), _scaled, _of_blocks)

@@ -17,7 +17,7 @@ from harness.models.capture import BoundaryCapture, decoder_blocks
 from harness.models.checkpoint import Header, check_finite, check_stored, read_headers, weight_files
 from harness.models.placement import Placement, held_tensor, offloaded
 from harness.models.precision import MOST_DEVIATION, deviation, exact
-from harness.models.quantised import dequantise, require_dequantised
+from harness.models.quantised import dequantise, settle_dequantised
 from harness.pair.quiet import quiet
 from harness.pair.target_spec import TargetSpec
 
@@ -158,7 +158,7 @@ def load_target(spec: TargetSpec, *, dtype: torch.dtype, placement: Placement = 
         names = (name for name, tensor in model.named_parameters() if name in headers and tensor.is_floating_point())
         _require_numbers([name for name in names if not headers[name].dtype.startswith(("F", "BF"))], headers)
     else:
-        require_dequantised(model, spec.path, headers.keys())
+        settle_dequantised(model, spec.path, headers.keys(), dtype)
     placement.require_usable(model)
     elsewhere = set(offloaded(model))
     for name, tensor in model.named_parameters():
