@@ -104,7 +104,7 @@ def _tried(target: Target, use: CacheUse) -> str | None:
     try:
         found, positions = _TRIALS[use](target, ids)
     except Exception as error:
-        # Neither memory nor tensors on two devices are the cache's affair: hidden here, the fault would only cost speed.
+        # Neither memory nor tensors on two devices are the cache's fault: hidden here, they would only cost speed.
         if is_out_of_memory(error) or "device" in str(error).lower():
             raise
         return f"{type(error).__name__}: {error}"
