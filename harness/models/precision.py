@@ -25,8 +25,8 @@ DTYPES = {
 
 
 MOST_DEVIATION = {torch.float64: 1e-3, torch.float32: 1e-3, torch.float16: 0.3, torch.bfloat16: 0.3}
-"""By dtype, the greatest `deviation` between two ways to compute the same logits. Of rounding it is a hundredth of that
-in float32, a tenth in bfloat16; of a lost state or another text it is about 1."""
+"""By dtype, the greatest `deviation` between two ways to compute the same logits. Between caches of 50 tiny targets and
+no cache, rounding makes it at most 1e-5 in float32, 0.003 in float16, 0.02 in bfloat16; a lost past, about 1."""
 
 
 def deviation(found: Tensor, expected: Tensor) -> float:
