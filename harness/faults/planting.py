@@ -20,6 +20,7 @@ from harness.engines.reference.loaded import LoadedPair
 from harness.engines.reference.replay import StateFilter
 from harness.models.capture import decoder_blocks
 from harness.models.draft import Eagle3Draft
+from harness.models.placement import Placement
 from harness.models.target import Target
 from harness.pair.draft_spec import DraftSpec
 
@@ -170,7 +171,7 @@ def _changed(target: Target, change: Callable[[nn.Module], object]) -> Target:
     model = copy.deepcopy(target.model)
     with torch.no_grad():
         change(model)
-    return Target(model, target.spec)
+    return Target(model, target.spec, Placement(str(target.device)))
 
 
 def _round_weights(model: nn.Module, layers: int, bits: int, group: int | None) -> None:
