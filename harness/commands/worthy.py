@@ -9,6 +9,7 @@ from harness.commands.measure import LOOP_LIMIT, require_finite
 from harness.counts.acceptance import PromptCounts, columns, counts_of, figures, repeated_ngram_ratio
 from harness.counts.run import PromptRecord
 from harness.counts.statistics import Interval, rate_interval
+from harness.counts.ties import NEAR_TIE
 from harness.detectors.acceptance import judge_floor
 from harness.detectors.base import Question, State, share_of
 from harness.engines.base import Continuations
@@ -24,6 +25,8 @@ DEAD = 0.01
 right more often."""
 # Conditional position rates are judged from so many rounds on.
 _LEAST_ROUNDS = 300
+# Of a text's positions, and in any text: a token that rounding sent to another expert has a few successors at most.
+_MOST_OTHERS, _FEW_OTHERS = 0.05, 2
 # Of the prompts; a set with more loops than that says something about the target or the length of its texts.
 _MOST_LOOPS = 0.1
 
@@ -96,12 +99,13 @@ class Standards:
 
 
 def require_worthy(pair: Pair, records: Sequence[PromptRecord]) -> None:
-    """Refuse records that no golden may hold: empty, NaN, a dead position, a floor that chance would decide.
+    """Refuse records that no golden may hold: empty, NaN, a spoiled text, a dead position, a floor that chance decides.
 
     Raises:
         InputError: The golden would be misleading.
     """
     require_finite(pair, records)
+    _require_own_texts(pair, records)
     gate = pair.settings.gate
     counts = [counts_of(entry) for entry in records]
     rate = rate_interval(
@@ -116,6 +120,28 @@ def require_worthy(pair: Pair, records: Sequence[PromptRecord]) -> None:
         )
     _require_alive(pair, counts)
     _require_floor(pair, rate)
+
+
+def _require_own_texts(pair: Pair, records: Sequence[PromptRecord]) -> None:
+    """Refuse a text that the target, run over it, does not choose: the cache that it was decoded with spoiled it."""
+    engine = pair.settings.engine
+    # A server's dtype is its own affair, and its rounding may be the coarsest.
+    tie = NEAR_TIE[engine.dtype] if engine.name != "server" else max(NEAR_TIE.values())
+    for entry in records:
+        if entry.target is None:
+            continue
+        evaluated = len(entry.target.agrees)
+        others = int((~entry.target.agrees & ~(entry.target.gaps <= tie)).sum())
+        if others > max(_FEW_OTHERS, _MOST_OTHERS * evaluated):
+            raise InputError(
+                "the target, run over a text that was decoded with it, chooses other tokens",
+                file=pair.file,
+                key=entry.id,
+                found=f"{others} of {evaluated} positions, by more than a near-tie",
+                expected=f"at most {_MOST_OTHERS:.0%}: decoding with a cache must compute what one forward does",
+                next_step=f"try another release of transformers, or whether {engine.device} computes the "
+                'same twice; engine.dtype = "float32" rules out rounding',
+            )
 
 
 def _require_alive(pair: Pair, counts: Sequence[PromptCounts]) -> None:

@@ -35,8 +35,8 @@ __all__ = [
 # of 8 layers. Rounding adds up like a random walk over layers, so that it grows with the root of their number.
 SKETCH_TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 6e-2}
 _MEASURED_LAYERS = 8
-# A sketch is short where the states that it projects cancel out, and its relative difference is then a multiple of the
-# usual one. Logits cancel out more than states do: in bfloat16 the worst of 288 positions is off by 0.06, of states 0.03.
+# A sketch is short if the values that it projects cancel out, and its relative difference is then a multiple of the
+# usual one. Logits cancel out more than states do: in bfloat16 the worst of 288 is off by 0.06, and by 0.03 of states.
 _LOGITS = 2.0
 # A stage differs if more of its positions are beyond the tolerance than this: a near-tie in an expert's routing sends
 # single positions elsewhere, with everything else as it was.

@@ -20,6 +20,7 @@ from harness.engines.reference.loaded import LoadedPair
 from harness.engines.reference.replay import StateFilter
 from harness.models.capture import decoder_blocks
 from harness.models.draft import Eagle3Draft
+from harness.models.placement import Placement
 from harness.models.target import Target
 from harness.pair.draft_spec import DraftSpec
 
@@ -144,7 +145,13 @@ def in_bfloat16(loaded: LoadedPair) -> Target | None:
     """Return the target with weights and arithmetic in bfloat16."""
     if loaded.target.dtype == torch.bfloat16:
         return None
-    return _changed(loaded.target, lambda model: model.to(torch.bfloat16))
+    # The weights alone: the buffers of rotary frequencies stay exact, as in a target that is loaded in bfloat16.
+    return _changed(loaded.target, _cast_weights)
+
+
+def _cast_weights(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(torch.bfloat16)
 
 
 def in_int8(loaded: LoadedPair) -> Target | None:
@@ -164,7 +171,7 @@ def _changed(target: Target, change: Callable[[nn.Module], object]) -> Target:
     model = copy.deepcopy(target.model)
     with torch.no_grad():
         change(model)
-    return Target(model, target.spec)
+    return Target(model, target.spec, Placement(str(target.device)))
 
 
 def _round_weights(model: nn.Module, layers: int, bits: int, group: int | None) -> None:

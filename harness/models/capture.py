@@ -32,6 +32,7 @@ def decoder_blocks(model: nn.Module, num_layers: int) -> nn.ModuleList:
             "the target's decoder blocks cannot be found",
             found=f"{type(model).__name__} without {num_layers} layers",
             expected="a transformers decoder with a layers list",
+            next_step="measure it by an engine that serves it, with --engine sglang or --endpoint",
         )
     return blocks
 
@@ -76,11 +77,20 @@ class BoundaryWatch:
         model: A transformers causal language model.
         num_layers: Its number of decoder blocks, N.
         boundaries: Boundaries from 0 to N, in any order, repeats allowed.
+        device: Where the states are kept; each on the device of its block if `None`.
     """
 
-    def __init__(self, model: nn.Module, num_layers: int, boundaries: Sequence[int]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        num_layers: int,
+        boundaries: Sequence[int],
+        *,
+        device: torch.device | None = None,
+    ) -> None:
         decoder_blocks(model, num_layers)
         self._watched = (model, num_layers)
+        self._device = device
         self.boundaries = tuple(boundaries)
         outside = [boundary for boundary in self.boundaries if not 0 <= boundary <= num_layers]
         if outside:
@@ -116,4 +126,4 @@ class BoundaryCapture(BoundaryWatch):
 
     def _keep(self, boundary: int, state: Tensor) -> None:
         # A copy: a later block may update its input in place, and the captured state would follow.
-        self._kept[boundary] = state.detach().clone()
+        self._kept[boundary] = state.detach().to(device=self._device or state.device, copy=True)

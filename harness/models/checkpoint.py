@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,16 @@ from harness.errors import InputError, quote
 from harness.files import is_file, read_json_object
 from harness.pair.hub import WEIGHT_NAMES
 
-__all__ = ["Header", "check_finite", "has_weights", "read_headers", "read_tensors", "weight_files"]
+__all__ = [
+    "Header",
+    "check_finite",
+    "check_stored",
+    "has_weights",
+    "read_headers",
+    "read_stored",
+    "read_tensors",
+    "weight_files",
+]
 
 
 @dataclass(frozen=True)
@@ -124,10 +133,33 @@ def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
             yield name, tensor
 
 
-def _stored(file: Path) -> Iterator[tuple[str, Tensor]]:
+def check_stored(folder: Path, names: Iterable[str]) -> None:
+    """Refuse NaN and infinity in tensors that were left in the checkpoint, one at a time.
+
+    Raises:
+        InputError: One of the tensors holds such a value.
+    """
+    for name, tensor, file in _chosen(folder, set(names)):
+        check_finite(name, tensor, file)
+
+
+def read_stored(folder: Path, names: Iterable[str]) -> dict[str, Tensor]:
+    """Read some tensors of a checkpoint as they are; those that it does not have are left out."""
+    return {name: tensor for name, tensor, _ in _chosen(folder, set(names))}
+
+
+def _chosen(folder: Path, wanted: set[str]) -> Iterator[tuple[str, Tensor, Path]]:
+    for file in weight_files(folder) if wanted else ():
+        for name, tensor in _pickled(file, "cpu").items() if _is_pickle(file) else _stored(file, wanted):
+            if name in wanted:
+                yield name, tensor, file
+
+
+def _stored(file: Path, names: Collection[str] | None = None) -> Iterator[tuple[str, Tensor]]:
     with _opened(file) as stream:
         for name in stream.keys():  # noqa: SIM118 - not a mapping
-            yield name, stream.get_tensor(name)
+            if names is None or name in names:
+                yield name, stream.get_tensor(name)
 
 
 def read_headers(folder: Path) -> dict[str, Header]:
@@ -216,10 +248,11 @@ def check_finite(name: str, tensor: Tensor, file: Path) -> None:
     """
     if not tensor.is_floating_point():
         return
-    # torch does not have isfinite for 8-bit floats.
-    finite = torch.isfinite(tensor.float() if tensor.element_size() == 1 else tensor)
-    if not bool(finite.all()):
-        bad = int((~finite).sum())
+    # torch does not compare 8-bit floats.
+    values = tensor.float() if tensor.element_size() == 1 else tensor
+    # Both ends are NaN if any value is. Nothing of the tensor's size is allocated, on a device that may be nearly full.
+    if values.numel() and not all(bool(torch.isfinite(end)) for end in torch.aminmax(values)):
+        bad = int((~torch.isfinite(values)).sum())
         raise InputError(
             "the tensor holds values that are not finite",
             file=file,

@@ -7,19 +7,18 @@ later steps. Shapes below: B rows, T positions, H the draft's width.
 
 from __future__ import annotations
 
-import math
 from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from harness.errors import InputError, one_line, quote
+from harness.errors import InputError
 from harness.models.precision import norm_dtype
+from harness.models.rotary import Rotary, rotate
 from harness.pair.draft_spec import DraftSpec
-from harness.pair.quiet import quiet
 
-__all__ = ["DraftLayer", "Eagle3Draft", "RMSNorm", "Rotary"]
+__all__ = ["DraftLayer", "Eagle3Draft", "RMSNorm"]
 
 
 class RMSNorm(nn.Module):
@@ -35,32 +34,6 @@ class RMSNorm(nn.Module):
         y = x.to(norm_dtype(x.dtype))
         y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + self.eps)
         return self.weight * y.to(x.dtype)
-
-
-class Rotary(nn.Module):
-    """Rotary position embedding by the draft's own rope keys.
-
-    Raises:
-        InputError: The rope type depends on the sequence's length, or transformers cannot read the keys.
-    """
-
-    def __init__(self, spec: DraftSpec) -> None:
-        super().__init__()
-        inv_freq, self.scaling = _rope_frequencies(spec)
-        self.register_buffer("inv_freq", inv_freq, persistent=False)
-
-    def table(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return cos and sin, each [..., head_dim], for integer `positions` of any shape."""
-        angles = positions.to(norm_dtype(dtype))[..., None] * cast(Tensor, self.inv_freq).to(norm_dtype(dtype))
-        angles = torch.cat((angles, angles), dim=-1)
-        return (angles.cos() * self.scaling).to(dtype), (angles.sin() * self.scaling).to(dtype)
-
-
-def rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
-    """Apply a table [B, T, d] to heads `x` [B, T, heads, d]."""
-    cos, sin = (part.unsqueeze(-2) for part in table)
-    half = x.shape[-1] // 2
-    return x * cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin
 
 
 class DraftLayer(nn.Module):
@@ -219,46 +192,3 @@ def _activation(spec: DraftSpec) -> nn.Module:
             expected="a name that transformers knows, such as silu",
         )
     return cast(nn.Module, ACT2FN[spec.hidden_act])
-
-
-_FIXED_ROPES = ("default", "linear", "llama3", "yarn")
-
-
-def _rope_frequencies(spec: DraftSpec) -> tuple[Tensor, float]:
-    from transformers import LlamaConfig
-    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-
-    try:
-        # On the CPU, whatever device the draft is built on: the values are looked at here.
-        with quiet(), torch.device("cpu"):
-            config = LlamaConfig(
-                # Only the width of a head counts here, and transformers wants it to divide the model's.
-                hidden_size=spec.num_heads * spec.head_dim,
-                num_attention_heads=spec.num_heads,
-                head_dim=spec.head_dim,
-                max_position_embeddings=spec.max_positions,
-                **spec.rope,
-            )
-            rotary = LlamaRotaryEmbedding(config)
-        inv_freq, scaling = cast(Tensor, rotary.inv_freq).float(), float(rotary.attention_scaling)
-        problem = None if bool(torch.isfinite(inv_freq).all()) and math.isfinite(scaling) else "frequencies not finite"
-    except Exception as error:  # noqa: BLE001 - the keys reach arithmetic in transformers, which may fail in any way
-        problem = f"{type(error).__name__}: {error}"
-    if problem is not None:
-        raise InputError(
-            f"the rope keys are not usable: {one_line(problem, 240)}",
-            file=spec.config_file,
-            key="rope_theta / rope_scaling / rope_parameters",
-            found=quote(dict(spec.rope)),
-            expected="keys that transformers reads for a LlamaConfig",
-        )
-    if rotary.rope_type not in _FIXED_ROPES:
-        raise InputError(
-            "this rope type is not supported for a draft",
-            file=spec.config_file,
-            key="rope_scaling",
-            found=rotary.rope_type,
-            expected=" or ".join(_FIXED_ROPES),
-        )
-    # From the base frequencies on, everything is computed here, in the draft's own precision.
-    return inv_freq, scaling

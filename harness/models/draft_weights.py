@@ -11,6 +11,7 @@ from harness.errors import InputError
 from harness.models.checkpoint import read_tensors, weight_files
 from harness.models.draft import Eagle3Draft
 from harness.models.draft_contract import by_canonical_name, expected_tensors, require_tensors
+from harness.models.quantised import quantisation
 from harness.pair.draft_spec import DraftSpec
 
 __all__ = ["load_draft", "vocabulary_map"]
@@ -45,6 +46,16 @@ def load_draft(
             expected="a draft such as LlamaForCausalLMEagle3",
             next_step="harness trace --static and harness layers read this draft",
         )
+    method = quantisation(dict(spec.layers.config.values))
+    if method is not None:
+        raise InputError(
+            "the reference engine does not run quantised drafts",
+            file=spec.config_file,
+            key="quantization_config.quant_method",
+            found=method.get("quant_method"),
+            expected="a draft whose weights are floating-point numbers, as it was trained",
+            next_step="name the checkpoint that it was made from, or measure it on the engine that serves it",
+        )
     file = weight_files(spec.path)[0]
     tensors = _read(spec)
     expected = expected_tensors(spec, num_boundaries)
@@ -60,9 +71,12 @@ def load_draft(
                 expected="floating-point numbers",
             )
     _check_map(tensors, spec, file)
-    draft = Eagle3Draft(spec, num_boundaries)
-    draft.load_state_dict(tensors)
-    return draft.to(device=device, dtype=dtype).eval().requires_grad_(False)
+    # Without memory of its own: the weights are those that were read, and the target's table stays shared.
+    with torch.device("meta"):
+        draft = Eagle3Draft(spec, num_boundaries)
+    kinds = {name: dtype if tensor.is_floating_point() else tensor.dtype for name, tensor in expected.items()}
+    draft.load_state_dict({name: tensor.to(kinds[name]) for name, tensor in tensors.items()}, assign=True)
+    return draft.to(device=device).eval().requires_grad_(False)
 
 
 def _read(spec: DraftSpec) -> dict[str, Tensor]:

@@ -47,7 +47,8 @@ class BoundarySketches(BoundaryWatch):
         return torch.stack([self._kept[boundary] for boundary in self.boundaries], dim=2)
 
     def _keep(self, boundary: int, state: Tensor) -> None:
-        self._kept[boundary] = sketch(state.detach(), self.positions)
+        # Where the state is, since a sketch is far smaller to move.
+        self._kept[boundary] = sketch(state.detach(), self.positions.to(state.device)).to(self.positions.device)
 
 
 def sketch_parts(states: Tensor, positions: Tensor, parts: int) -> Tensor:

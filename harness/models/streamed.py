@@ -9,6 +9,8 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from harness.models.placement import is_offloaded
+
 __all__ = ["computing_in", "other_attention"]
 
 _KERNELS = {"sdpa": "eager", "eager": "sdpa"}
@@ -23,10 +25,10 @@ def computing_in(model: nn.Module, dtype: torch.dtype) -> Iterator[bool]:
         dtype: The dtype to compute in.
 
     Yields:
-        Whether that is possible. A quantised module does not compute in its weights' dtype, and is left alone.
+        Whether that is possible. It is not if weights are offloaded, or if a module does not compute in their dtype.
     """
     owners = [module for module in model.modules() if any(True for _ in module.parameters(recurse=False))]
-    if getattr(cast(Any, model).config, "quantization_config", None) is not None or any(
+    if any(map(is_offloaded, owners)) or any(
         not parameter.is_floating_point() or parameter.dtype.itemsize < 2
         for module in owners
         for parameter in module.parameters(recurse=False)

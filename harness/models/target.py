@@ -14,12 +14,19 @@ from torch import Tensor, nn
 
 from harness.errors import InputError
 from harness.models.capture import BoundaryCapture, decoder_blocks
-from harness.models.checkpoint import Header, check_finite, read_headers, weight_files
-from harness.models.precision import exact
+from harness.models.checkpoint import Header, check_finite, check_stored, read_headers, weight_files
+from harness.models.placement import Placement, held_tensor, offloaded
+from harness.models.precision import MOST_DEVIATION, deviation, exact
+from harness.models.quantised import dequantise, settle_dequantised
 from harness.pair.quiet import quiet
 from harness.pair.target_spec import TargetSpec
 
-__all__ = ["Target", "auto_class", "load_target"]
+__all__ = ["Target", "auto_class", "load_target", "some_ids"]
+
+# Tokens on which a target is tried when it has been loaded.
+_TRIED = 12
+
+_ON_THE_CPU = Placement()
 
 
 class Target:
@@ -28,13 +35,15 @@ class Target:
     Args:
         model: A transformers causal language model in evaluation mode.
         spec: Its shape.
+        placement: Where it is; all on the device of its first weights if `None`.
     """
 
-    def __init__(self, model: nn.Module, spec: TargetSpec) -> None:
+    def __init__(self, model: nn.Module, spec: TargetSpec, placement: Placement | None = None) -> None:
         self.model = model
         self.spec = spec
         self.dtype = cast(torch.dtype, model.dtype)
-        self.device = cast(torch.device, model.device)
+        self.device = cast(torch.device, model.device) if placement is None else torch.device(placement.device)
+        self.notes = () if placement is None else tuple(placement.notes(model))
         # transformers 5.24 renamed past_key_values to cache.
         forward = inspect.signature(cast(Any, model).get_decoder().forward)
         self._cache_name = "cache" if "cache" in forward.parameters else "past_key_values"
@@ -42,7 +51,7 @@ class Target:
     @property
     def embedding(self) -> Tensor:
         """The embedding table [vocab, H]."""
-        return cast(Tensor, cast(Any, self.model).get_input_embeddings().weight)
+        return held_tensor(cast(Any, self.model).get_input_embeddings(), "weight")
 
     @property
     def config(self) -> Any:
@@ -60,7 +69,7 @@ class Target:
 
     def capture(self, boundaries: tuple[int, ...]) -> BoundaryCapture:
         """Return a context manager that captures boundaries during forward calls."""
-        return BoundaryCapture(self.model, self.spec.num_layers, boundaries)
+        return BoundaryCapture(self.model, self.spec.num_layers, boundaries, device=self.device)
 
     def forward(
         self,
@@ -88,13 +97,15 @@ class Target:
                 always agree with it.
         """
         options: dict[str, Any] = {} if cache is None else {self._cache_name: cache}
+        # By index: told a number, Gemma 4 runs its last blocks on those positions only, so states lack the others.
+        kept = torch.arange(max(0, ids.shape[1] - keep), ids.shape[1], device=ids.device) if keep else 0
         with exact(self.dtype):
             output = self.model(
                 input_ids=ids,
                 attention_mask=mask,
                 position_ids=positions,
                 use_cache=cache is not None,
-                logits_to_keep=keep,
+                logits_to_keep=kept,
                 **options,
             )
         logits = cast(Tensor, output.logits)
@@ -103,11 +114,17 @@ class Target:
         return logits
 
 
-def load_target(spec: TargetSpec, *, dtype: torch.dtype, device: str = "cpu") -> Target:
-    """Load a target from its folder.
+def load_target(spec: TargetSpec, *, dtype: torch.dtype, placement: Placement = _ON_THE_CPU) -> Target:
+    """Load a target from its folder, each weight straight to its device.
+
+    Args:
+        spec: Its description.
+        dtype: What it computes in. What transformers keeps in float32, such as rotary frequencies, stays so.
+        placement: Where it is loaded to.
 
     Raises:
-        InputError: The weights are missing, corrupt, incomplete, unknown, misshapen or not finite.
+        InputError: The weights are missing, corrupt, incomplete, unknown, misshapen or not finite, are quantised in a
+            way that is not known, or cannot be placed.
     """
     import transformers
 
@@ -116,14 +133,16 @@ def load_target(spec: TargetSpec, *, dtype: torch.dtype, device: str = "cpu") ->
     with _running(spec, "loaded"):
         config = transformers.AutoConfig.from_pretrained(str(spec.path), local_files_only=True, trust_remote_code=False)
         auto = auto_class(config)
-    quantised = getattr(config, "quantization_config", None) is not None
+    quantised = dequantise(config, spec.path / "config.json")
     if not quantised:
         with _running(spec, "loaded"), torch.device("meta"):
             skeleton = auto.from_config(config, trust_remote_code=False)
         _require_sizes(skeleton, headers)
+    options = placement.options
     with _running(spec, "loaded"):
         model, info = auto.from_pretrained(
             str(spec.path),
+            config=config,
             dtype=dtype,
             output_loading_info=True,
             local_files_only=True,
@@ -132,16 +151,28 @@ def load_target(spec: TargetSpec, *, dtype: torch.dtype, device: str = "cpu") ->
             trust_remote_code=False,
             # So that wrong shapes are reported by us, with their names.
             ignore_mismatched_sizes=True,
+            **options,
         )
     _check_names(info, headers, spec)
     if not quantised:
         names = (name for name, tensor in model.named_parameters() if name in headers and tensor.is_floating_point())
         _require_numbers([name for name in names if not headers[name].dtype.startswith(("F", "BF"))], headers)
+    else:
+        settle_dequantised(model, spec.path, headers.keys(), dtype)
+    placement.require_usable(model)
+    elsewhere = set(offloaded(model))
     for name, tensor in model.named_parameters():
-        check_finite(name, tensor, headers[name].file if name in headers else spec.path)
+        if name not in elsewhere:
+            check_finite(name, tensor, headers[name].file if name in headers else spec.path)
+    check_stored(spec.path, elsewhere)
     decoder_blocks(model, spec.num_layers)
-    # NumPy-style conversion of buffers too: rotary frequencies of a float64 model must be float64.
-    target = Target(model.to(device=device, dtype=dtype).eval().requires_grad_(False), spec)
+    if not options:
+        model = model.to(device=placement.device)
+    if dtype == torch.float64:
+        # Buffers too: rotary frequencies of a float64 model must be float64. In a narrower dtype they must not be cast,
+        # since every position would be turned by another angle than in the engines.
+        model = model.to(dtype=dtype)
+    target = Target(model.eval().requires_grad_(False), spec, placement)
     _try(target)
     return target
 
@@ -209,12 +240,39 @@ def _require_numbers(wrong: list[str], headers: dict[str, Header]) -> None:
 
 @torch.inference_mode()
 def _try(target: Target) -> None:
-    """Run the target once, so that a config that loads but cannot run, or computes NaN, is reported early."""
-    ids = torch.zeros(1, 2, dtype=torch.int64, device=target.device)
-    with _running(target.spec, "run"):
+    """Run the target on a few tokens, so that one that loads but cannot be measured is reported early."""
+    spec = target.spec
+    ids = some_ids(target, 1, _TRIED)
+    with _running(spec, "run"), target.capture(tuple(range(spec.num_layers + 1))) as capture:
         logits = target.forward(ids)
-    if logits.shape != (1, 2, target.spec.vocab_size) or not bool(torch.isfinite(logits).all()):
-        raise _unusable(target.spec, logits)
+        shapes = {tuple(capture.state(boundary).shape) for boundary in capture.boundaries}
+        earlier = target.forward(ids[:, : _TRIED // 2])
+    if logits.shape != (1, _TRIED, spec.vocab_size) or not bool(torch.isfinite(logits).all()):
+        raise _unusable(spec, logits)
+    expected = (1, _TRIED, spec.hidden_size)
+    if shapes != {expected}:
+        raise InputError(
+            f"the blocks of {spec.architecture} do not pass on one hidden state for each token",
+            file=spec.path,
+            found=f"states of shape {' and '.join(str(list(shape)) for shape in sorted(shapes - {expected}))}",
+            expected=f"shape {list(expected)}, of which the draft is given some",
+            next_step="measure it by an engine that serves it, with --engine sglang or --endpoint",
+        )
+    if (differs := deviation(logits[:, : _TRIED // 2], earlier)) > MOST_DEVIATION[target.dtype]:
+        raise InputError(
+            f"{spec.architecture} computes other logits for a token if more tokens follow it, with this transformers",
+            file=spec.path,
+            found=f"a difference of {differs:.2g} of the logits' spread",
+            expected=f"at most {MOST_DEVIATION[target.dtype]:g}",
+            next_step="install another release of transformers",
+        )
+
+
+def some_ids(target: Target, rows: int, length: int) -> Tensor:
+    """Return token ids, int64 [rows, length], to try a target on; the same each time."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(target.spec.vocab_size, (rows, length), generator=generator)
+    return ids.to(target.device)
 
 
 def _unusable(spec: TargetSpec, logits: Tensor) -> InputError:

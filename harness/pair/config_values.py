@@ -94,5 +94,11 @@ class ConfigValues:
         if value is None:
             value = default
         if value is None:
-            raise InputError("the key is missing", file=self.file, key=self.prefix + key, expected=expected)
+            raise InputError(
+                "the key is missing",
+                file=self.file,
+                key=self.prefix + key,
+                expected=expected,
+                next_step=f"add {self.prefix}{key}, or use a checkpoint whose config has it",
+            )
         return value

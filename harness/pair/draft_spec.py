@@ -19,7 +19,14 @@ __all__ = ["CONFIG_HINT", "DraftSpec", "Mla", "describe_draft", "read_draft_spec
 
 CONFIG_HINT = "point the pair file's draft key at a checkpoint folder"
 
-_ROPE = ("rope_theta", "rope_scaling", "rope_parameters")
+_ROPE = (
+    "rope_theta",
+    "rope_scaling",
+    "rope_parameters",
+    "original_max_position_embeddings",
+    "partial_rotary_factor",
+    "rope_is_neox_style",
+)
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ class DraftSpec:
         hidden_act: The MLP's activation.
         attention_bias: Whether q, k, v and o have biases.
         mlp_bias: Whether the MLP has biases.
-        rope: The rope keys of the config as written (`rope_theta`, `rope_scaling`, `rope_parameters`).
+        rope: The rope keys of the config as written, such as `rope_theta`, `rope_scaling` and `rope_parameters`.
         layers: The config's layer ids, with the config itself.
         flags: Its flags as the engine that runs it reads them.
         mla: Sizes of its attention if that is latent; `None` if it is a LLaMA layer's.

@@ -94,6 +94,8 @@ class EngineSettings(_Strict):
         name: The engine; `server` if only an endpoint is given.
         dtype: The dtype that target and draft compute in. A server reports its own.
         device: The device that they run on. A server reports its own.
+        device_map: How the reference engine spreads the target over devices: `auto`, or a device by module name as
+            accelerate reads it. The draft is on `device`.
         endpoint: The address of a running server.
         plain_endpoint: The address of a server of the same target without speculation, which judges the output.
         concurrency: Most requests sent to a server at once.
@@ -104,6 +106,7 @@ class EngineSettings(_Strict):
     name: str = "reference"
     dtype: Dtype = "float32"
     device: str = "cpu"
+    device_map: Literal["auto"] | dict[str, str | int] | None = None
     endpoint: str = ""
     plain_endpoint: str = ""
     concurrency: int = pydantic.Field(default=16, ge=1, le=1024)

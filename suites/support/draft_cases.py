@@ -115,9 +115,9 @@ class DraftCase:
 
     @property
     def target_embedding(self) -> Tensor:
-        """The target's table [vocab, target width], as bfloat16 holds it."""
+        """The target's table [vocab, target width]."""
         generator = torch.Generator().manual_seed(self.seed + 1000)
-        return torch.randn(VOCAB, self.target_width, generator=generator).bfloat16().double()
+        return torch.randn(VOCAB, self.target_width, generator=generator, dtype=torch.float64)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def write_case(folder: Path, case: DraftCase) -> None:
     generator = torch.Generator().manual_seed(case.seed)
     tensors: dict[str, Tensor] = {}
     for name, shape in case.shapes().items():
-        noise = torch.randn(shape, generator=generator)
+        noise = torch.randn(shape, generator=generator, dtype=torch.float64)
         if "norm" in name:
             noise = 1 + 0.4 * noise
         elif name.endswith(".bias"):
@@ -250,7 +250,6 @@ def write_case(folder: Path, case: DraftCase) -> None:
         elif name != "embed_tokens.weight":
             # Outputs of order one, so that attention and the activation are far from linear.
             noise = 1.5 * noise / math.sqrt(shape[1])
-        # A float64 file too holds what float32 can: the harness builds its draft in float32.
         tensors[name] = noise.to(case.dtype)
     if case.small_vocabulary:
         targets = torch.randperm(VOCAB, generator=generator)[: case.draft_vocabulary].sort().values

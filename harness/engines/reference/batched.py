@@ -10,12 +10,12 @@ from torch import Tensor
 from harness.counts.rounds import RoundCounter
 from harness.counts.run import PromptRecord
 from harness.engines.reference.batches import batches, pad
+from harness.engines.reference.cache_trials import decodes_together, require_revocable
 from harness.engines.reference.draft_cache import DraftCache
 from harness.engines.reference.loaded import LoadedModels
 from harness.engines.reference.ragged_cache import RaggedCache
 from harness.engines.reference.round_views import Proposed, RoundViewer
 from harness.engines.reference.sequential import decode_one
-from harness.engines.reference.target_cache import require_revocable
 from harness.engines.shared.decoded import Decoded, to_record
 from harness.models.draft import Eagle3Draft
 from harness.pair.prompts import Prompt
@@ -28,15 +28,16 @@ def batched(
 ) -> list[PromptRecord]:
     """Decode prompts speculatively in batches; arguments and result are those of `sequential`.
 
-    A target with windowed attention is decoded one prompt at a time.
+    A target with windowed attention, or with which padding does not work, is decoded one prompt at a time.
     """
     require_revocable(loaded)
     target, limits = loaded.target, loaded.limits
+    together = decodes_together(target)
     records: list[PromptRecord | None] = [None] * len(prompts)
     lengths = [len(prompt.ids) + limits.text_length for prompt in prompts]
     for rows in batches(lengths, (limits.num_steps + 1) * target.spec.vocab_size):
         ids = [prompts[row].ids for row in rows]
-        decoded = decode_batch(loaded, ids) if target.full_attention else [decode_one(loaded, one) for one in ids]
+        decoded = decode_batch(loaded, ids) if together else [decode_one(loaded, one) for one in ids]
         for row, result in zip(rows, decoded, strict=True):
             records[row] = to_record(prompts[row], result)
         advance(len(rows))

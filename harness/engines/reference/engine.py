@@ -44,8 +44,9 @@ class ReferenceEngine:
         """Run the pair; see `harness.engines.base.Engine`."""
         start = time.perf_counter()
         with suitable_threads(pair):
-            notes: list[str] = []
-            records = self._records(pair, prompts, continuations, progress, notes.append)
+            loaded = load(pair)
+            notes = [*loaded.target.notes]
+            records = self._records(loaded, prompts, continuations, progress, notes.append)
         run = replace(as_run(pair, records, f"reference:{self.mode}", time.perf_counter() - start), notes=tuple(notes))
         if self.mode == "replay":
             return run
@@ -70,7 +71,7 @@ class ReferenceEngine:
         start = time.perf_counter()
         with suitable_threads(pair):
             loaded = load(pair)
-            notes: list[str] = []
+            notes = [*loaded.target.notes]
             prompts, continuations = _texts(loaded, prompts, guide, progress, notes.append)
             moved_boundaries = shifted(pair)
             # One run of the target for all arms that only read its states differently.
@@ -104,13 +105,12 @@ class ReferenceEngine:
 
     def _records(
         self,
-        pair: Pair,
+        loaded: LoadedPair,
         prompts: Sequence[Prompt],
         references: Continuations | None,
         progress: Progress,
         told: Callable[[str], None],
     ) -> list[PromptRecord]:
-        loaded = load(pair)
         known = None if references is None else [loaded.limits.cut(references[prompt.id]) for prompt in prompts]
         if self.mode == "replay":
             if known is None:

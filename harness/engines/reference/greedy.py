@@ -10,8 +10,10 @@ from transformers.cache_utils import DynamicCache
 
 from harness.counts.rounds import Limits
 from harness.engines.reference.batches import batches, pad
+from harness.engines.reference.cache_trials import LEAST_PROMPT, CacheUse, decodes_together, fault_of
 from harness.engines.reference.memory import batch_tokens, is_out_of_memory
 from harness.engines.reference.ragged_cache import RaggedCache
+from harness.engines.reference.target_cache import positions_of
 from harness.models.target import Target
 
 __all__ = ["greedy_continuations"]
@@ -26,7 +28,7 @@ def greedy_continuations(
     told: Callable[[str], None] = lambda _note: None,
     tokens: int | None = None,
 ) -> list[tuple[int, ...]]:
-    """Decode each prompt greedily, in batches if the model's attention allows it.
+    """Decode each prompt greedily: in batches, alone, or without a cache, by what computes the target's own logits.
 
     Args:
         target: The loaded target that generates.
@@ -34,7 +36,7 @@ def greedy_continuations(
         limits: What ends a continuation; a continuation is `limits.text_length` tokens long unless EOS ends it.
         advance: Called with the number of prompts finished.
         found: Called with each prompt's row and its continuation as soon as that is known.
-        told: Called with a note if a batch did not fit in memory, and was halved.
+        told: Called with a note if a batch did not fit in memory, and was halved, or if no cache could be used.
         tokens: Most tokens of a batch, padding included; by the memory that is free if `None`.
 
     Returns:
@@ -43,15 +45,15 @@ def greedy_continuations(
     continuations: list[tuple[int, ...]] = [()] * len(prompts)
     lengths = [len(prompt) + limits.text_length for prompt in prompts]
     budget = batch_tokens(target) if tokens is None else tokens
-    waiting = list(batches(lengths, target.spec.vocab_size, None if target.full_attention else 1, tokens=budget))
+    together = decodes_together(target)
+    if not together and (fault := fault_of(target, CacheUse.ALONE)) is not None:
+        told(f"each token was decoded from the whole text before it, without a cache, because of the target's: {fault}")
+    waiting = list(batches(lengths, target.spec.vocab_size, None if together else 1, tokens=budget))
     while waiting:
         rows = waiting.pop(0)
         batch = [prompts[row] for row in rows]
         try:
-            if target.full_attention:
-                decoded = _decode_slots(target, batch, limits)
-            else:
-                decoded = [_decode_one(target, batch[0], limits)]
+            decoded = _decode_slots(target, batch, limits) if together else [_decode_one(target, batch[0], limits)]
         except Exception as error:
             if not is_out_of_memory(error) or len(rows) == 1:
                 raise
@@ -96,13 +98,19 @@ def _decode_slots(target: Target, prompts: list[Sequence[int]], limits: Limits) 
 
 @torch.inference_mode()
 def _decode_one(target: Target, prompt: Sequence[int], limits: Limits) -> list[int]:
-    cache = DynamicCache(config=target.config)
+    cache = DynamicCache(config=target.config) if fault_of(target, CacheUse.ALONE) is None else None
     ids = pad([prompt], target.device)
+    position = 0
     continuation: list[int] = []
     while len(continuation) < limits.text_length:
-        token = target.forward(ids, cache=cache, keep=1)[0, -1].argmax()
+        used = cache if position or ids.shape[1] >= LEAST_PROMPT else None
+        token = target.forward(ids, cache=used, positions=positions_of(ids, position), keep=1)[0, -1].argmax()
         continuation.append(int(token))
         if limits.ended(continuation):
             break
-        ids = token.reshape(1, 1)
+        if used is None:
+            ids = torch.cat((ids, token.reshape(1, 1)), dim=1)
+        else:
+            position += ids.shape[1]
+            ids = token.reshape(1, 1)
     return continuation

@@ -10,6 +10,7 @@ from harness.counts.rounds import Limits
 from harness.errors import InputError
 from harness.models.draft import Eagle3Draft
 from harness.models.draft_weights import load_draft
+from harness.models.placement import Placement
 from harness.models.precision import DTYPES
 from harness.models.target import Target, load_target
 from harness.pair.pair import Pair
@@ -67,7 +68,8 @@ def load(pair: Pair) -> LoadedPair:
             expected="cpu, or cuda if torch sees a GPU",
         ) from None
     pair.fetch_weights()
-    target = load_target(pair.target, dtype=dtype, device=engine.device)
+    placement = Placement(engine.device, engine.device_map, pair.file)
+    target = load_target(pair.target, dtype=dtype, placement=placement)
     draft = load_draft(
         pair.draft,
         num_boundaries=len(pair.boundaries),

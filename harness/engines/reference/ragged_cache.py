@@ -29,7 +29,9 @@ class _RaggedLayer(DynamicLayer):
             batch, heads, _length, width = key_states.shape
             self.keys = key_states.new_zeros(batch, heads, self._cache.capacity, width)
             self.values = value_states.new_zeros(batch, heads, self._cache.capacity, value_states.shape[-1])
-        rows, slots, seen = self._cache.rows, self._cache.slots, self._cache.seen
+        # A target may be spread over devices, and each layer's keys are where the layer is.
+        rows, slots = (index.to(key_states.device) for index in (self._cache.rows, self._cache.slots))
+        seen = self._cache.seen
         self.keys[rows, :, slots] = key_states.transpose(1, 2)
         self.values[rows, :, slots] = value_states.transpose(1, 2)
         return self.keys[:, :, :seen], self.values[:, :, :seen]

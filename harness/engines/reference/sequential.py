@@ -14,10 +14,11 @@ from torch import Tensor
 
 from harness.counts.rounds import RoundCounter
 from harness.counts.run import PromptRecord
+from harness.engines.reference.cache_trials import require_revocable
 from harness.engines.reference.draft_cache import DraftCache
 from harness.engines.reference.loaded import LoadedModels
 from harness.engines.reference.round_views import Proposed, RoundViewer
-from harness.engines.reference.target_cache import growing_cache, keep_first, require_revocable
+from harness.engines.reference.target_cache import growing_cache, keep_first, positions_of
 from harness.engines.shared.decoded import Decoded, to_record
 from harness.models.draft import Eagle3Draft
 from harness.pair.prompts import Prompt
@@ -39,7 +40,7 @@ def sequential(
         Records in the prompts' order, with log-probabilities and sketches at their own rounds only.
 
     Raises:
-        InputError: The target has layers that cannot take a rejected token back.
+        InputError: The target cannot take a rejected token back.
     """
     require_revocable(loaded)
     records = []
@@ -58,7 +59,7 @@ def decode_one(loaded: LoadedModels, prompt: Sequence[int]) -> Decoded:
     viewer = RoundViewer(loaded)
     ids = torch.tensor([list(prompt)], device=target.device)
     with target.capture(loaded.boundaries) as capture:
-        bonus = target.forward(ids, cache=cache, keep=1)[:, -1].argmax(-1, keepdim=True)
+        bonus = target.forward(ids, cache=cache, positions=positions_of(ids, 0), keep=1)[:, -1].argmax(-1, keepdim=True)
         states = capture.concatenated()
         decoded = Decoded([int(bonus)], RoundCounter(limits))
         following = torch.cat((ids[:, 1:], bonus), dim=1)
@@ -69,7 +70,7 @@ def decode_one(loaded: LoadedModels, prompt: Sequence[int]) -> Decoded:
             position += following.shape[1]
             # Verify the last token known and the chain: k+1 tokens, from `position` on.
             verified = torch.cat((bonus, chain), dim=1)
-            predicted = target.forward(verified, cache=cache).argmax(-1)
+            predicted = target.forward(verified, cache=cache, positions=positions_of(verified, position)).argmax(-1)
             accepted = decoded.verify(chain[0].tolist(), predicted[0].tolist())
             decoded.views += viewer.views(proposed, predicted)
             # Drop the keys of the rejected tokens; those of the accepted ones and of the last known token stay.

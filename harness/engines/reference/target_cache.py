@@ -10,21 +10,25 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import torch
+from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
-from harness.engines.reference.loaded import LoadedModels
-from harness.errors import InputError
-
-__all__ = ["growing_cache", "keep_first", "require_revocable"]
-
-# Layers whose state is keys and values by position. Any other kind folds the past into a state that nothing undoes.
-_BY_POSITION = {"full_attention", "sliding_attention", "chunked_attention"}
+__all__ = ["growing_cache", "keep_first", "positions_of"]
 
 
 def growing_cache() -> DynamicCache:
     """Return an empty cache that keeps the keys and values of every position, in every layer."""
     # Without the model's config, by which transformers would choose layers that keep their window only.
     return DynamicCache()
+
+
+def positions_of(ids: Tensor, first: int) -> Tensor:
+    """Return the positions [1, T] of ids [1, T] that go on at a position.
+
+    Not every target that is not told them asks its cache: Bamba counts from 0 in each forward.
+    """
+    return torch.arange(first, first + ids.shape[1], device=ids.device)[None]
 
 
 def keep_first(cache: DynamicCache, length: int) -> None:
@@ -45,23 +49,3 @@ def keep_first(cache: DynamicCache, length: int) -> None:
         if held < length:
             raise ValueError(f"the cache holds {held} positions, of which {length} should stay")
         layer.keys, layer.values = layer.keys[..., :length, :], layer.values[..., :length, :]
-
-
-def require_revocable(loaded: LoadedModels) -> None:
-    """Refuse a target with layers that cannot take a rejected token back.
-
-    Raises:
-        InputError: It has linear attention or another recurrent layer.
-    """
-    config = loaded.target.config.get_text_config()
-    kinds = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None) or ()
-    others = sorted(set(kinds) - _BY_POSITION)
-    if others:
-        raise InputError(
-            "the target has layers whose state cannot be taken back when a draft token is rejected",
-            file=loaded.target.spec.path / "config.json",
-            key="layer_types",
-            found=", ".join(others),
-            expected=f"for verify rounds: {', '.join(sorted(_BY_POSITION))}",
-            next_step="measure it by replay, which needs no rounds: --engine reference",
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,10 +11,10 @@ import numpy as np
 import pytest
 
 from harness.commands.worthy import DEAD, require_worthy
-from harness.counts.run import PromptRecord
+from harness.counts.run import PromptRecord, TargetCheck
 from harness.errors import InputError
 from harness.pair.pair import Pair
-from harness.pair.pairfile import DecodeSettings, GateSettings
+from harness.pair.pairfile import DecodeSettings, EngineSettings, GateSettings
 
 STEPS = 3
 
@@ -21,7 +22,7 @@ STEPS = 3
 def _pair() -> Pair:
     decode = DecodeSettings.model_validate({"num_steps": STEPS, "max_new_tokens": 64})
     gate = GateSettings.model_validate({"floor": 0.1})
-    settings = SimpleNamespace(decode=decode, gate=gate)
+    settings = SimpleNamespace(decode=decode, gate=gate, engine=EngineSettings())
     return cast(Pair, SimpleNamespace(settings=settings, file=Path("a.pair.toml")))
 
 
@@ -75,3 +76,33 @@ def test_rounds_judge_an_engine_without_teacher_forcing() -> None:
 
 def test_too_few_rounds_do_not_condemn_a_late_position() -> None:
     _worthy(*(_record(index, (10, 60, 20, 0)) for index in range(10)))
+
+
+def _decoded(others: int, gap: float, length: int = 100) -> PromptRecord:
+    """Return a record of a text of which the target chooses other tokens at some positions, by a gap."""
+    agrees = np.arange(length) >= others
+    check = TargetCheck(agrees, np.where(agrees, 0, gap).astype(np.float32))
+    return replace(_record(0, (10, 10, 20, 60), (400, 350, 300)), target=check)
+
+
+@pytest.mark.parametrize(
+    ("others", "length", "worthy"), [(5, 100, True), (6, 100, False), (2, 20, True), (3, 20, False)]
+)
+def test_a_text_that_the_target_does_not_choose_is_refused(others: int, length: int, worthy: bool) -> None:
+    sound = [_record(index, (10, 10, 20, 60), (400, 350, 300)) for index in range(1, 10)]
+    record = _decoded(others, 0.1, length)
+    if worthy:
+        _worthy(record, *sound)
+        return
+    with pytest.raises(InputError, match=f"p0: .* chooses other tokens .*{others} of {length} positions"):
+        _worthy(record, *sound)
+
+
+@pytest.mark.parametrize("gap", [float("nan"), float("inf")])
+def test_a_gap_that_is_no_number_is_no_near_tie(gap: float) -> None:
+    with pytest.raises(InputError, match="chooses other tokens"):
+        _worthy(_decoded(20, gap), *(_record(index, (10, 10, 20, 60), (400, 350, 300)) for index in range(1, 10)))
+
+
+def test_near_ties_do_not_spoil_a_text() -> None:
+    _worthy(_decoded(50, 5e-4), *(_record(index, (10, 10, 20, 60), (400, 350, 300)) for index in range(1, 10)))
