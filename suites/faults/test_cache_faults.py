@@ -67,13 +67,12 @@ def _next_slot_seen(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Ten
     return attend(q, k, v, mask)
 
 
-def _target_sees_next_slot(cache: RaggedCache, positions: Tensor, dtype: torch.dtype) -> Tensor:
+class _NextSlotSeen(RaggedCache):
     """The target attends to the slot after each position too."""
-    mask = _at(cache, positions, dtype)
-    return torch.maximum(mask, mask.roll(1, -1))
 
-
-_at = RaggedCache.at
+    def at(self, positions: Tensor, dtype: torch.dtype) -> Tensor:
+        mask = super().at(positions, dtype)
+        return torch.maximum(mask, mask.roll(1, -1))
 
 
 def _stale(patch: pytest.MonkeyPatch) -> None:
@@ -86,7 +85,7 @@ FAULTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "stale keys": (_stale, "step 1"),
     "a padded slot": (lambda patch: patch.setattr(draft_cache, "attend", _padded_slot_seen), "step 1"),
     "the next slot": (lambda patch: patch.setattr(draft_cache, "attend", _next_slot_seen), "step 1"),
-    "the target's next slot": (lambda patch: patch.setattr(RaggedCache, "at", _target_sees_next_slot), "slot 0"),
+    "the target's next slot": (lambda patch: patch.setattr(batched, "RaggedCache", _NextSlotSeen), "slot 0"),
 }
 
 
