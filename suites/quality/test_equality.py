@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import hypothesis
 import pytest
 import torch
 import transformers
@@ -50,10 +51,13 @@ def _rewired(case: _Case, wiring: tuple[int, ...], k: int, new_tokens: int) -> L
 
 # The pair's own chain length to the end of every text; the others over half of it, which is half the time.
 WHOLE = 4
+# Every chain length and both wirings in a nightly run; the extremes of them in every one.
+_EVERY = [*(("right", k) for k in (1, 2, 3, 4, 5)), ("wrong", 2), ("wrong", WHOLE)]
+_RUNS = _EVERY if hypothesis.settings().max_examples > 100 else [("right", 1), ("right", WHOLE), ("wrong", 2)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("wiring", "k"), [*(("right", k) for k in (1, 2, 3, 4, 5)), ("wrong", 2), ("wrong", WHOLE)])
+@pytest.mark.parametrize(("wiring", "k"), _RUNS)
 def test_replay_equals_sequential_decoding(case: _Case, wiring: str, k: int) -> None:
     """Every prompt, batched and one by one; one by one the first rounds only."""
     right = case.loaded.pair.boundaries
