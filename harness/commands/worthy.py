@@ -131,7 +131,7 @@ def _require_own_texts(pair: Pair, records: Sequence[PromptRecord]) -> None:
         if entry.target is None:
             continue
         evaluated = len(entry.target.agrees)
-        others = int((~entry.target.agrees & ~(entry.target.gaps <= tie)).sum())
+        others = int(entry.target.drifts(tie).sum())
         if others > max(_FEW_OTHERS, _MOST_OTHERS * evaluated):
             raise InputError(
                 "the target, run over a text that was decoded with it, chooses other tokens",

@@ -37,6 +37,16 @@ class TargetCheck:
     agrees: NDArray[np.bool_]
     gaps: NDArray[np.float32]
 
+    def drifts(self, tolerance: float) -> NDArray[np.bool_]:
+        """Return where another token is chosen by more than a near-tie, bool [n]; a gap that is NaN counts.
+
+        Args:
+            tolerance: The greatest gap of a near-tie, in logits.
+        """
+        # Written so that a NaN counts: it is not less than anything.
+        drifts: NDArray[np.bool_] = ~self.agrees & ~(self.gaps <= tolerance)
+        return drifts
+
 
 @dataclass(frozen=True)
 class PromptRecord:

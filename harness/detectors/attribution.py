@@ -78,9 +78,7 @@ def _is_first(context: Context, stage: str) -> bool:
 def _of_target(context: Context, tolerance: float) -> Attribution:
     """Name what differs where the target drifts, by the states that were sampled there."""
     drifted = {
-        record.id: ~record.target.agrees & ~(record.target.gaps <= tolerance)
-        for record in context.run.records
-        if record.target is not None
+        record.id: record.target.drifts(tolerance) for record in context.run.records if record.target is not None
     }
     found = _difference_at(context, drifted)
     if isinstance(found, Attribution):

@@ -48,7 +48,7 @@ def detect(context: Context) -> Finding[LosslessFigures]:
     if total == 0:
         return Finding(State.NOT_MEASURED, "no token was output")
     # Written so that a NaN counts as wrong: it is not less than anything.
-    wrong = [(record, check, ~check.agrees & ~(check.gaps <= tolerance)) for record, check in known]
+    wrong = [(record, check, check.drifts(tolerance)) for record, check in known]
     broken = [(record, check, where) for record, check, where in wrong if where.any()]
     wavering = tuple(record.id for record, _, _ in broken if record.deterministic is False)
     figures = LosslessFigures(

@@ -57,10 +57,9 @@ def detect(context: Context) -> Finding[TargetFigures]:
     if len(agrees) == 0:
         return Finding(State.NOT_MEASURED, "no position of a reference continuation was compared")
     tolerance = max(NEAR_TIE[context.run.dtype], NEAR_TIE[context.golden.document.dtype])
-    # Written so that a NaN counts as drift: it is not less than anything.
-    drifted = int((~agrees & ~(gaps <= tolerance)).sum())
+    drifted = sum(int(check.drifts(tolerance).sum()) for check in known)
     near_ties = int((~agrees).sum()) - drifted
-    drifted_prompts = sum(bool((~check.agrees & ~(check.gaps <= tolerance)).any()) for check in known)
+    drifted_prompts = sum(bool(check.drifts(tolerance).any()) for check in known)
     explained = _explained(context, len(agrees))
     figures = TargetFigures(
         evaluated=len(agrees),

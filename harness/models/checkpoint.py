@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,17 +139,22 @@ def check_stored(folder: Path, names: Iterable[str]) -> None:
     Raises:
         InputError: One of the tensors holds such a value.
     """
-    for name, tensor, file in _chosen(folder, set(names)):
+    wanted = set(names)
+    for name, tensor, file in _chosen(weight_files(folder) if wanted else (), wanted):
         check_finite(name, tensor, file)
 
 
-def read_stored(folder: Path, names: Iterable[str]) -> dict[str, Tensor]:
-    """Read some tensors of a checkpoint as they are; those that it does not have are left out."""
-    return {name: tensor for name, tensor, _ in _chosen(folder, set(names))}
+def read_stored(files: Mapping[str, Path]) -> dict[str, Tensor]:
+    """Read tensors as they are stored, each from its own file; `files` are those of their headers."""
+    return {
+        name: tensor
+        for file in dict.fromkeys(files.values())
+        for name, tensor, _ in _chosen([file], {name for name in files if files[name] == file})
+    }
 
 
-def _chosen(folder: Path, wanted: set[str]) -> Iterator[tuple[str, Tensor, Path]]:
-    for file in weight_files(folder) if wanted else ():
+def _chosen(files: Iterable[Path], wanted: set[str]) -> Iterator[tuple[str, Tensor, Path]]:
+    for file in files:
         for name, tensor in _pickled(file, "cpu").items() if _is_pickle(file) else _stored(file, wanted):
             if name in wanted:
                 yield name, tensor, file

@@ -6,7 +6,7 @@ depend on which kernels a machine has for them, and no kernel is fetched from a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.errors import InputError
-from harness.models.checkpoint import read_stored
+from harness.models.checkpoint import Header, read_stored
 
 __all__ = ["dequantise", "quantisation", "settle_dequantised"]
 
@@ -63,7 +63,7 @@ def dequantise(config: Any, file: Path) -> bool:
     return True
 
 
-def settle_dequantised(model: nn.Module, folder: Path, names: Collection[str], dtype: torch.dtype) -> None:
+def settle_dequantised(model: nn.Module, folder: Path, headers: Mapping[str, Header], dtype: torch.dtype) -> None:
     """Compare a target that was dequantised with what the checkpoint's numbers stand for, and give it its dtype.
 
     Releases of transformers differ in how they dequantise, and in the dtype of what comes of it.
@@ -71,7 +71,7 @@ def settle_dequantised(model: nn.Module, folder: Path, names: Collection[str], d
     Args:
         model: The target, loaded from a quantised checkpoint.
         folder: The checkpoint.
-        names: The names of its tensors. Those that transformers joins or renames are not compared.
+        headers: Those of its tensors. Tensors that transformers joins or renames are not compared.
         dtype: What the weights that were quantised are cast to.
 
     Raises:
@@ -83,10 +83,10 @@ def settle_dequantised(model: nn.Module, folder: Path, names: Collection[str], d
     for name, parameter in model.named_parameters():
         if parameter.is_meta or not parameter.is_floating_point():
             continue
-        parts = next((parts for parts in _parts(name) if all(part in names for part in parts)), None)
+        parts = next((parts for parts in _parts(name) if all(part in headers for part in parts)), None)
         if parts is None:
             continue
-        stored = read_stored(folder, parts)
+        stored = read_stored({part: headers[part].file for part in parts})
         expected = _MEANING[len(parts) - 1 if parts[0] == name else 2](*(stored[part] for part in parts))
         # bfloat16 on the way, whatever the dtype is.
         ours = parameter.detach().cpu().float()

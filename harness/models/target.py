@@ -158,7 +158,7 @@ def load_target(spec: TargetSpec, *, dtype: torch.dtype, placement: Placement = 
         names = (name for name, tensor in model.named_parameters() if name in headers and tensor.is_floating_point())
         _require_numbers([name for name in names if not headers[name].dtype.startswith(("F", "BF"))], headers)
     else:
-        settle_dequantised(model, spec.path, headers.keys(), dtype)
+        settle_dequantised(model, spec.path, headers, dtype)
     placement.require_usable(model)
     elsewhere = set(offloaded(model))
     for name, tensor in model.named_parameters():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,16 @@ from torch import Tensor
 from harness.commands.check import check
 from harness.commands.measure import measure
 from harness.commands.prepare import prepare
-from harness.counts.run import PromptRecord
 from harness.detectors import State
-from harness.engines.base import Continuations, Progress
+from harness.engines.base import Progress
 from harness.engines.reference.draft_cache import DraftCache
 from harness.engines.reference.engine import ReferenceEngine
 from harness.engines.reference.ragged_cache import RaggedCache
 from harness.pair.pair import load_prompts
-from harness.pair.prompts import Prompt
 from harness.report.check import failure
 from suites.gpu.standin import DEVICE, MixedDevicesError, ReadBackError, StandIn
 from suites.support.random_pair import write_pair
+from suites.support.recording import Anything
 
 
 @pytest.mark.parametrize("mode", ["replay", "sequential", "batched"])
@@ -56,19 +54,6 @@ def test_the_built_in_pair_passes(dtype: str) -> None:
     assert any("compared with the margin" in note for note in result.notes)
 
 
-class _Anything:
-    """A guide that accepts whatever a golden would be made of."""
-
-    def known(self, _prompts: Sequence[Prompt]) -> Continuations:
-        return {}
-
-    def decoded(self, _prompt: Prompt, _continuation: tuple[int, ...]) -> bool:
-        return True
-
-    def measured(self, _records: Sequence[PromptRecord]) -> None:
-        pass
-
-
 def test_what_a_golden_is_made_of_and_what_is_shown(tmp_path: Path) -> None:
     pair = prepare(write_pair(tmp_path), dtype="bfloat16")
     prompts, engine = load_prompts(pair)[:2], ReferenceEngine("replay")
@@ -76,7 +61,7 @@ def test_what_a_golden_is_made_of_and_what_is_shown(tmp_path: Path) -> None:
     for device in (DEVICE, "cpu"):
         there = pair.with_engine(device=device)
         with StandIn() if device == DEVICE else contextlib.nullcontext():
-            results.append((engine.record(there, prompts, _Anything(), Progress()), engine.probe(there, prompts[1])))
+            results.append((engine.record(there, prompts, Anything(), Progress()), engine.probe(there, prompts[1])))
     (recording, probe), (expected, plain) = results
     assert [arm.how for arm in recording.noise["bfloat16"]] == [arm.how for arm in expected.noise["bfloat16"]]
     assert sum(whole for arm in recording.noise["bfloat16"] for _, whole in arm.by_prompt) > 0

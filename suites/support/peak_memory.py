@@ -11,16 +11,14 @@ import json
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 from harness.commands.prepare import prepare
-from harness.counts.run import PromptRecord
-from harness.engines.base import Continuations, Progress
+from harness.engines.base import Progress
 from harness.engines.reference.engine import ReferenceEngine
 from harness.pair.pair import load_prompts
-from harness.pair.prompts import Prompt
 from suites.support.random_pair import write_pair
+from suites.support.recording import Anything
 
 _INTERVAL = 0.002
 
@@ -31,22 +29,9 @@ def resident() -> int:
     return pages * 4096
 
 
-class _Anything:
-    """A guide that accepts whatever a golden would be made of."""
-
-    def known(self, _prompts: Sequence[Prompt]) -> Continuations:
-        return {}
-
-    def decoded(self, _prompt: Prompt, _continuation: tuple[int, ...]) -> bool:
-        return True
-
-    def measured(self, _records: Sequence[PromptRecord]) -> None:
-        pass
-
-
 def _record(file: Path) -> None:
     pair = prepare(file)
-    ReferenceEngine("replay").record(pair, load_prompts(pair), _Anything(), Progress())
+    ReferenceEngine("replay").record(pair, load_prompts(pair), Anything(), Progress())
 
 
 def _placed(file: Path) -> Path:

@@ -127,7 +127,7 @@ def _compare(records: Sequence[PromptRecord], arm: Sequence[PromptRecord], dtype
         differences.append(difference[np.isfinite(difference)])
         if after.target is not None:
             evaluated += len(after.target.agrees)
-            drifted += int((~after.target.agrees & ~(after.target.gaps <= NEAR_TIE[dtype])).sum())
+            drifted += int(after.target.drifts(NEAR_TIE[dtype]).sum())
     joined = np.concatenate(differences)
     shift = abs(float(joined.mean())) if len(joined) else 0.0
     return NoiseSample(how, tuple(counts), max(3 * shift, _LEAST_LIKELIHOOD[dtype]), drifted, evaluated)
